@@ -1,8 +1,8 @@
-"""Peers of the simulator: one training round of the linear environment, written in NumPy, in PyTorch and in JAX.
+"""Peers of the simulator: a training round of the linear environment written in NumPy, in PyTorch and in JAX.
 
 Every peer has run(world, cell, rounds, seeds, rate) -> {"seconds", "train", "test"}: wall seconds of all seeds (warm-up
 and compilation excluded, drawing the order of contexts and exact evaluation every 100 rounds included) and the final
-exact Pass@1 of each seed. Each peer samples its own randomness, so they agree in law, not in bits. On this page N =
+exact Pass@1 of each seed. Each peer draws its own random numbers, so they agree in distribution, not in bits. Here N =
 contexts, d = features, A = arms, B = contexts per round, K = trained rollouts, M = support rollouts, R = K + M.
 """
 
@@ -13,16 +13,16 @@ import numpy as np
 EVALUATE_EVERY = 100
 KL_COEFFICIENT = 0.001
 KL_RATIO_MIN, KL_RATIO_MAX = 1.6701979751525093e-05, 13.610868638150247
-"""pi_base/pi between which the KL estimate k3 is below 10; beyond, it is held at 10 and has no slope."""
+"""Ratios pi_base/pi between which the KL estimate k3 is below 10; beyond, it is clipped to 10 and has no slope."""
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
-"""Adam's."""
+"""Constants of Adam."""
 SPREAD_EPS = 1e-6
-"""Added to the standard deviation of a baseline set."""
+"""Constant added to the standard deviation of a baseline set."""
 
 
 def cell(batch_size: int, rollouts: int, support: int = 0, window: int = 0, advantage: str = "grpo") -> dict:
-    """A design: contexts per round, trained rollouts, support rollouts, replay window (0 = off), advantage reward or
-    grpo."""
+    """Return a design: contexts per round, trained rollouts, support rollouts, replay window (0 = off), advantage
+    reward or grpo."""
     return {
         "batch_size": batch_size,
         "rollouts": rollouts,
@@ -43,7 +43,7 @@ CELLS = {
 
 
 def epoch_batches(n: int, batch_size: int, rounds: int, seed: int) -> np.ndarray:
-    """Contexts (rounds, B) in epoch order, reshuffled every epoch, the last partial batch dropped."""
+    """Return contexts (rounds, B) in epoch order, reshuffled every epoch, without the last partial batch."""
     rng = np.random.default_rng(seed)
     per_epoch = n // batch_size
     epochs = [
@@ -54,14 +54,14 @@ def epoch_batches(n: int, batch_size: int, rounds: int, seed: int) -> np.ndarray
 
 
 def segments(rounds: int) -> Iterator[slice]:
-    """Slices of rounds between evaluations."""
+    """Return slices of rounds between evaluations."""
     return (slice(start, min(start + EVALUATE_EVERY, rounds)) for start in range(0, rounds, EVALUATE_EVERY))
 
 
 def random_world(
     seed: int = 0, n_train: int = 7473, n_test: int = 1319, d: int = 448, answers: int = 8, styles: int = 2
 ) -> dict:
-    """A learnable world: a linear teacher scores the answers, and the base policy is the teacher's, blurred."""
+    """Return a learnable world: a linear teacher scores the answers, and the base policy is a noisy copy of it."""
     rng = np.random.default_rng(seed)
     teacher = rng.standard_normal((d, answers)) / np.sqrt(d)
     world = {"format_scale": 30.0, "nuisance": 1.0}

@@ -45,20 +45,20 @@ FEW = ("32x1", "32x1+7", "32x8", "32x64", "256x1w8", "2048x1w8")
 
 
 def start() -> Simulation:
-    """The pair's run, without the sharpening that the peers do not have."""
+    """Return the pair's run, without the sharpening that the peers do not have."""
     known = start_at(PAIR, "sim")
     return replace(known, environment=replace(known.environment, sharpening=0.0))
 
 
 def restart_with(environment: dict[str, str]) -> None:
-    """Replace this process by one with an environment, which libraries read when they are imported; nothing where it
-    has that."""
+    """Replace this process by one with an environment, because libraries read it when they are imported. Do nothing
+    where this process has it."""
     if any(os.environ.get(name) != value for name, value in environment.items()):
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], {**os.environ, **environment})
 
 
 def peak_flops() -> float:
-    """Floating-point operations per second of a large single-precision matrix product on this core."""
+    """Return the floating-point operations per second of a large single-precision matrix product on this core."""
     a = np.random.default_rng(0).standard_normal((2048, 2048), dtype=np.float32)
     return 2 * 2048**3 / statistics.median(_seconds(lambda: a @ a) for _ in range(5))
 
@@ -70,7 +70,7 @@ def _seconds(work) -> float:
 
 
 def peer_world(world) -> dict:
-    """Our world in the peers' words."""
+    """Return our world in the peers' terms."""
     arms = np.arange(world.n_arms, dtype=np.uint32)
     known = {"format_scale": world.format_scale, "nuisance": world.nuisance}
     for name, part in (("train", world.train), ("test", world.test)):
@@ -86,20 +86,20 @@ def peer_world(world) -> dict:
 
 
 def timed_rounds(design) -> int:
-    """Rounds timed: about equal work in every cell, in whole evaluations."""
+    """Return the number of rounds to time: about equal work in every cell, in whole evaluations."""
     pulls = design.batch_size * (design.rollouts + design.support_rollouts)
     return max(2, min(10, 20000 // max(pulls, design.batch_size * 4))) * EVAL_EVERY
 
 
 def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
-    """Median seconds per round of every contender on one design, taken in turn."""
+    """Return the median seconds per round of every contender on one design, run in turn."""
     known, rounds = start(), timed_rounds(design)
     run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
     advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
     seconds = {name: [] for name in ("ours", *peers)}
     for seed in range(repeats):
-        epoch_order.cache_clear()  # the peers draw their orders too
+        epoch_order.cache_clear()  # because the peers draw their orders too
         seconds["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
             taken = module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"]
@@ -108,7 +108,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
 
 
 def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
-    """The table of cells, and the grid."""
+    """Print the table of cells, and the time of the grid."""
     known, peak = start(), peak_flops()
     world = build(known.environment)
     theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
@@ -139,7 +139,7 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
 
 
 def objective_times(console: Console, n: int = 32_768) -> None:
-    """Nanoseconds per token of the clipped surrogate with k3."""
+    """Print the nanoseconds per token of the clipped surrogate with k3."""
     rng, estimator = np.random.default_rng(0), preset("paper_text")
     old = -rng.random(n)
     batch = prepare(
@@ -155,7 +155,8 @@ def objective_times(console: Console, n: int = 32_768) -> None:
 
 
 def grid(console: Console, threads: int, seeds: int) -> float:
-    """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads, the longest first as in a study."""
+    """Return the wall seconds of all cells of one pair, 2,000 rounds, on `threads` threads, the longest first as in a
+    study."""
     known = start_at(PAIR, "sim")
     world = build(known.environment)
     runs = [
@@ -174,7 +175,7 @@ def grid(console: Console, threads: int, seeds: int) -> float:
 
 
 def main() -> None:
-    """Parse and run."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--repeats", type=int, default=3)

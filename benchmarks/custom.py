@@ -22,35 +22,35 @@ from rftlab.studies.console.table import Table
 
 CELLS = {"64x8": (64, 8), "32x8": (32, 8), "32x64": (32, 64)}
 PENALTY = rl.KL("k1", coef=0.01, place="reward")
-"""Makes every group another one."""
+"""A penalty with which no two groups have equal rewards, so that no result is reused."""
 
 
 def mean(rewards):
-    """Reward minus the mean."""
+    """Return rewards minus their mean."""
     return rewards - rewards.mean()
 
 
 def median(rewards, pool):
-    """Median, and the median deviation."""
+    """Return rewards minus their median, over the median deviation."""
     middle = np.median(pool)
     return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)
 
 
 def stacked_median(rewards, pool):
-    """The same, of all groups at once."""
+    """Return `median` of all groups at once."""
     middle = np.median(pool, axis=1, keepdims=True)
     return (rewards - middle) / (np.median(np.abs(pool - middle), axis=1, keepdims=True) + 0.5)
 
 
 def clip(advantage, logp, old_logp):
-    """The clip of PPO."""
+    """Return the clip of PPO."""
     ratio = np.exp(logp - old_logp)
     held = advantage * np.clip(ratio, 0.8, 1.2)
     return np.minimum(advantage * ratio, held), np.where(held < advantage * ratio, 0.0, advantage * ratio)
 
 
 def estimators() -> dict[str, Estimator]:
-    """The compiled one first, then functions of one's own that stand beside it."""
+    """Return the compiled estimator, then custom functions to compare with it."""
     rl.advantage("bench_mean")(mean)
     rl.advantage("bench_median")(median)
     rl.advantage("bench_stacked", batched=True)(stacked_median)
@@ -64,7 +64,7 @@ def estimators() -> dict[str, Estimator]:
 
 
 def cpu_us(run, world) -> float:
-    """CPU time of a round, in us, after what the first rounds compile."""
+    """Return the CPU time of a round in us, after the compilation of the first rounds."""
     rl.simulate(replace(run, seed=run.seed + 1000, design=replace(run.design, rounds=2, eval_every=1)), world)
     began = time.thread_time()
     rl.simulate(run, world)
@@ -72,13 +72,14 @@ def cpu_us(run, world) -> float:
 
 
 def turn(run, world, kl) -> dict[str, float]:
-    """CPU time of a round with each estimator. They are registered anew: what a function found before is forgotten."""
+    """Return the CPU time of a round with each estimator. They are registered anew, which drops their stored
+    results."""
     designs = {told: replace(run.design, estimator=replace(one, kl=kl)) for told, one in estimators().items()}
     return {told: cpu_us(replace(run, design=design), world) for told, design in designs.items()}
 
 
 def main() -> None:
-    """The command."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--rounds", type=int, default=500)

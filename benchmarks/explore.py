@@ -47,7 +47,7 @@ WATCH = """
 
 
 class Change(NamedTuple):
-    """What a change of a slider took: seconds, and processor seconds of the server and of the browser."""
+    """Times of a change of a slider: seconds, and processor seconds of the server and of the browser."""
 
     first: float
     one_seed: float
@@ -57,12 +57,12 @@ class Change(NamedTuple):
 
 
 def changes(driver, server: int, address: str, batch: int, group: int, count: int, rounds: int) -> list[Change]:
-    """Times of each change. `server` is its process."""
+    """Return the times of each change. server: id of its process."""
     driver.get(f"{address}?B={batch}&K={group}&rounds={rounds}")
     settled(driver)
     found, processes = [], (server, driver.service.process.pid)
     for turn in range(count):
-        time.sleep(0.5)  # what the last one left is done
+        time.sleep(0.5)  # until the work of the last change is done
         before = [processor_seconds(one) for one in processes]
         driver.execute_script(WATCH, str(3 + turn % 2 * 2), rounds)
         seen = until(lambda: driver.execute_script("return window.watched"), "the new curve")
@@ -73,10 +73,10 @@ def changes(driver, server: int, address: str, batch: int, group: int, count: in
 
 
 def processor_seconds(pid: int) -> float:
-    """Of a process and all that it started."""
+    """Return the processor seconds of a process and all that it started."""
     parents, ticks = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # one that has ended
+        with contextlib.suppress(OSError):  # the process has ended
             fields = path.read_text().rpartition(")")[2].split()
             parents[int(path.parent.name)] = int(fields[1])
             ticks[int(path.parent.name)] = int(fields[11]) + int(fields[12])
@@ -88,13 +88,13 @@ def processor_seconds(pid: int) -> float:
 
 
 def memory(pid: int) -> float:
-    """Resident megabytes of a process."""
+    """Return the resident megabytes of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
 
 
 def processor_times() -> None:
-    """CPU-seconds of one seed to its first points and to the last, whatever else the machine does."""
+    """Print the CPU-seconds of one seed to its first points and to the last, which do not depend on other processes."""
     world = build(Choices().origin.environment)
     for batch, group in (DESIGNS[0], *DESIGNS):  # the first compiles
         run, seen = chosen_run(Choices().moving("B", batch).moving("K", group)), []
@@ -106,7 +106,7 @@ def processor_times() -> None:
 
 
 def pictures(folder: Path) -> None:
-    """Wide and narrow, light and dark, with a pinned curve and a map."""
+    """Save pictures of the page, wide and narrow, light and dark, with a pinned curve and a map."""
     from PIL import Image
 
     state = "B=32&K=8&pin=B%3D256%26K%3D1&name=%28256%2C+1%29&axis=rollouts"

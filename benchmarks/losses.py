@@ -21,7 +21,7 @@ RESPONSES, TOKENS, GROUP = 64, 1024, 8
 
 
 def by_hand(logp, old_logp, rewards, mask):
-    """GRPO as one writes it in a loop of one's own."""
+    """Return GRPO's objective as it is written in a user's own loop."""
     groups = rewards.view(-1, GROUP)
     advantage = ((groups - groups.mean(1, True)) / (groups.std(1, keepdim=True) + 1e-6)).view(-1, 1).to(logp)
     ratio, mask = (logp - old_logp).exp(), mask.to(logp)
@@ -30,13 +30,13 @@ def by_hand(logp, old_logp, rewards, mask):
 
 
 def bridge(spec: rl.Estimator, batch, logp_T: torch.Tensor) -> None:
-    """As the trainer does it."""
+    """Add the gradient as the trainer does."""
     weighed = rl.objective_and_weights(spec, batch, logp_T.detach().cpu().numpy())
     add_gradient([logp_T], [weighed.weight])
 
 
 def seconds(work, leaf: torch.Tensor) -> float:
-    """Time of a forward and a backward pass."""
+    """Return the seconds of a forward and a backward pass."""
     leaf.grad = None
     began = time.perf_counter()
     work()
@@ -46,7 +46,7 @@ def seconds(work, leaf: torch.Tensor) -> float:
 
 
 def compare(dtype: torch.dtype, device: str, turns: int) -> None:
-    """Print a row."""
+    """Print a row of the table."""
     torch.manual_seed(0)
     logp = (-3 * torch.rand(RESPONSES, TOKENS, device=device)).to(dtype).requires_grad_()
     old = (logp.detach() + 0.1 * torch.randn(RESPONSES, TOKENS, device=device)).to(dtype)
@@ -76,7 +76,7 @@ def compare(dtype: torch.dtype, device: str, turns: int) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--turns", type=int, default=300)

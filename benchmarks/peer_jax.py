@@ -28,14 +28,15 @@ from benchmarks import (
 )
 
 CHUNK = 128
-"""Contexts worked on at a time: their features stay in the second-level cache from the gather to the gradient."""
+"""Number of contexts worked on at a time, whose features stay in the second-level cache from the gather to the
+gradient."""
 BLOCK = 10
-"""Rounds whose random numbers are drawn at once."""
+"""Number of rounds whose random numbers are drawn at once."""
 
 
 class World(NamedTuple):
-    """The contexts of one split, padded to whole chunks with contexts that have no correct arm; base is pi_base (N,
-    A), n the unpadded N."""
+    """Contexts of one split, padded to whole chunks with contexts that have no correct arm; base is pi_base (N, A), n
+    the unpadded N."""
 
     x: jax.Array
     z0: jax.Array
@@ -46,7 +47,7 @@ class World(NamedTuple):
 
 
 class Design(NamedTuple):
-    """What a compiled round is specialised on."""
+    """Settings on which a compiled round is specialised."""
 
     batch_size: int
     rollouts: int
@@ -59,14 +60,14 @@ class Design(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Ring buffers (N, w) of each context's latest rewards, and how many were pushed (N,)."""
+    """Ring buffers (N, w) of each context's latest rewards, and the numbers of rewards pushed (N,)."""
 
     rewards: jax.Array
     pushed: jax.Array
 
 
 class State(NamedTuple):
-    """Parameters {W (A d,), theta_f ()}, the sums of Adam, and the windows."""
+    """Parameters {W (A d,), theta_f ()}, the moments of Adam, and the windows."""
 
     parameters: dict
     m: dict
@@ -76,7 +77,7 @@ class State(NamedTuple):
 
 
 def world_of(world: dict, split: str) -> World:
-    """One split of the world."""
+    """Return one split of the world."""
     n = len(world[f"h0_{split}"])
     padded = {
         key: np.concatenate([value := world[f"{key}_{split}"], np.zeros((-n % CHUNK, *value.shape[1:]), np.float32)])
@@ -87,7 +88,7 @@ def world_of(world: dict, split: str) -> World:
 
 
 def start_state(world: World, design: Design) -> State:
-    """A policy equal to its base, and empty windows."""
+    """Return a policy equal to its base, with empty windows."""
     n, d = world.x.shape
 
     def zeros() -> dict:
@@ -99,7 +100,8 @@ def start_state(world: World, design: Design) -> State:
 
 
 def push(replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.Array, jax.Array]:
-    """Append rewards (K, B) to the windows of contexts i; also sum and number (B,) of the rewards they then hold."""
+    """Append rewards (K, B) to the windows of contexts i. Return the buffers, and sum and number (B,) of the rewards in
+    the windows."""
     size, pushed = replay.rewards.shape[1], replay.pushed[i]
     slots = (pushed + jnp.arange(rewards.shape[0])[:, None]) % size
     ring = replay.rewards.at[i, slots].set(rewards, unique_indices=rewards.shape[0] <= size, mode="promise_in_bounds")
@@ -109,8 +111,8 @@ def push(replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.
 
 
 def advantages(design: Design, replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.Array]:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
-    squares."""
+    """Return advantages (K, B) of the trained rollouts among rewards (R, B). Rewards are 0 or 1, so their sum equals
+    their sum of squares."""
     trained, support = rewards[: design.rollouts], rewards[design.rollouts :]
     if design.advantage == "reward":
         return replay, trained
@@ -126,7 +128,7 @@ def advantages(design: Design, replay: Replay, i: jax.Array, rewards: jax.Array)
 
 
 def adam(state: State, slopes: dict, rate: float) -> State:
-    """One ascent step of Adam."""
+    """Make one ascent step of Adam."""
     step = state.step + 1
     m = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, state.m, slopes)
     v = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, state.v, slopes)
@@ -136,7 +138,7 @@ def adam(state: State, slopes: dict, rate: float) -> State:
 
 
 def exp_logits(weights: jax.Array, x: jax.Array, z0: jax.Array) -> jax.Array:
-    """exp(z - max z) (A, B): the softmax before it is normalised."""
+    """Return exp(z - max z) (A, B), the softmax before it is normalised."""
     z = weights.reshape(z0.shape[1], -1) @ x.T + z0.T
     return jnp.exp(z - z.max(0))
 
@@ -144,8 +146,8 @@ def exp_logits(weights: jax.Array, x: jax.Array, z0: jax.Array) -> jax.Array:
 def learn(
     design: Design, world: World, parameters: dict, replay: Replay, chunk: tuple[jax.Array, ...]
 ) -> tuple[Replay, dict, jax.Array]:
-    """Sample contexts i (B,) with uniforms (2, R, B) and nuisance (A, B); windows, dJ/dparameters, sum of the
-    trained rewards."""
+    """Sample contexts i (B,) with uniforms (2, R, B) and nuisance (A, B). Return windows, dJ/dparameters, and the sum
+    of the trained rewards."""
     i, u, nuisance = chunk
     arms, rollouts = nuisance.shape[0], design.rollouts
     x = world.x[i]
@@ -174,7 +176,7 @@ def learn(
 
 
 def play(design: Design, world: World, state: State, chunks: tuple[jax.Array, ...]) -> tuple[State, jax.Array]:
-    """One round, chunk by chunk; its mean reward."""
+    """Run one round, chunk by chunk; return its mean reward too."""
 
     def add(carry: tuple, chunk: tuple[jax.Array, ...]) -> tuple[tuple, None]:
         replay, slopes, reward = carry
@@ -190,7 +192,7 @@ def play(design: Design, world: World, state: State, chunks: tuple[jax.Array, ..
 def play_block(
     design: Design, world: World, state: State, block: tuple[jax.Array, jax.Array]
 ) -> tuple[State, jax.Array]:
-    """Rounds on batches (rounds, chunks, contexts), whose random numbers are drawn together."""
+    """Run rounds on batches (rounds, chunks, contexts), whose random numbers are drawn together."""
     batches, key = block
     rounds, chunks, size = batches.shape
     keys = jax.random.split(key)
@@ -200,7 +202,7 @@ def play_block(
 
 
 def evaluate(design: Design, world: World, parameters: dict) -> jax.Array:
-    """Exact Pass@1 on all contexts of a split."""
+    """Return exact Pass@1 on all contexts of a split."""
 
     def add(total: jax.Array, chunk: World) -> tuple[jax.Array, None]:
         e = exp_logits(parameters["weights"], chunk.x, chunk.z0)
@@ -214,7 +216,8 @@ def evaluate(design: Design, world: World, parameters: dict) -> jax.Array:
 def segment(
     design: Design, train: World, test: World, state: State, batches: jax.Array, key: jax.Array
 ) -> tuple[State, jax.Array, jax.Array]:
-    """Rounds on batches (rounds, B), then Pass@1 on train and test; also the mean reward of every round."""
+    """Run rounds on batches (rounds, B), then evaluate Pass@1 on train and test; return the mean reward of every round
+    too."""
     rounds, batch_size = batches.shape
     block, size = math.gcd(rounds, BLOCK), CHUNK if batch_size % CHUNK == 0 else batch_size
     keys = jax.random.split(jax.random.fold_in(key, state.step.astype(int)), rounds // block)
@@ -229,31 +232,32 @@ def segment(
 def segment_of_seeds(
     design: Design, train: World, test: World, state: State, batches: jax.Array, keys: jax.Array
 ) -> tuple[State, jax.Array, jax.Array]:
-    """`segment` of S seeds at once; threefry without partitions draws two numbers where it otherwise draws one."""
+    """Run `segment` for S seeds at once. Partitionable threefry is turned off, because it draws one number where this
+    draws two."""
     return jax.vmap(partial(segment, design, train, test))(state, batches, keys)
 
 
 class Group(NamedTuple):
-    """Seeds that run side by side: their start, and keys (S,)."""
+    """Seeds that run side by side: their state, and keys (S,)."""
 
     state: State
     keys: jax.Array
 
 
 def group_of(design: Design, train: World, seeds: list[int]) -> Group:
-    """Everything that seeds need before their first round but the order of contexts."""
+    """Return everything that seeds need before their first round, except for the order of contexts."""
     state = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], len(seeds), axis=0), start_state(train, design))
     return Group(state, jnp.stack([jax.random.key(seed) for seed in seeds]))
 
 
 def batches_of(design: Design, train: World, rounds: int, seeds: list[int]) -> list[jax.Array]:
-    """Batches (S, rounds, B) of each segment."""
+    """Return the batches (S, rounds, B) of each segment."""
     order = np.stack([epoch_batches(int(train.n), design.batch_size, rounds, seed) for seed in seeds]).astype(np.int32)
     return [jnp.asarray(order[:, s]) for s in segments(rounds)]
 
 
 def finish(design: Design, train: World, test: World, group: Group, order: list[jax.Array]) -> np.ndarray:
-    """Run all rounds of a group; final Pass@1 on train and test (S, 2)."""
+    """Run all rounds of a group; return final Pass@1 on train and test (S, 2)."""
     state = group.state
     for batches in order:
         state, scores, _ = segment_of_seeds(design, train, test, state, batches, group.keys)
@@ -261,8 +265,8 @@ def finish(design: Design, train: World, test: World, group: Group, order: list[
 
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float, at_once: int | None = None) -> dict:
-    """Train the seeds, `at_once` of them side by side (by default all where batches are small, else one); seconds
-    and final Pass@1."""
+    """Train the seeds, `at_once` of them side by side (by default all where batches are small, else one). Return
+    seconds and final Pass@1."""
     train, test = world_of(world, "train"), world_of(world, "test")
     design = Design(**cell, format_scale=world["format_scale"], nuisance=world["nuisance"], rate=rate)
     at_once = at_once or (len(seeds) if design.batch_size < CHUNK else 1)

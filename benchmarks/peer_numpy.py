@@ -28,7 +28,7 @@ from benchmarks import (
 F32 = np.float32
 DRAWS_AT_ONCE = 2**14
 CHUNK = 128
-"""Contexts per matrix product of the gradient: OpenBLAS has faster kernels for small matrices."""
+"""Number of contexts per matrix product of the gradient; OpenBLAS has faster kernels for small matrices."""
 
 
 class Policy:
@@ -42,7 +42,8 @@ class Policy:
         self.theta, self.theta_m, self.theta_v = 0.0, 0.0, 0.0
 
     def ascend(self, theta_slope: float) -> None:
-        """Adam: theta += rate m_hat / (sqrt(v_hat) + eps), with the bias corrections folded into rate and eps."""
+        """Make a step of Adam: theta += rate m_hat / (sqrt(v_hat) + eps), with the bias corrections folded into rate
+        and eps."""
         self.step += 1
         spread = math.sqrt((1 - BETA2) / (1 - BETA2**self.step))
         rate, eps = self.rate * (1 - BETA1) / (1 - BETA1**self.step) / spread, EPS / spread
@@ -62,7 +63,7 @@ class Policy:
 
 
 def normals(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """N(0, 1) in float32 by Box and Muller: the ziggurat of `Generator` is not vectorised."""
+    """Return N(0, 1) in float32 by Box and Muller, because the ziggurat of `Generator` is not vectorised."""
     half = math.prod(shape) // 2
     radius, angle = rng.random((2, half), dtype=F32)
     np.subtract(F32(1), radius, out=radius)
@@ -80,7 +81,8 @@ def normals(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 def draws(
     rng: np.random.Generator, rounds: int, responses: int, batch_size: int, arms: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Per round: uniforms (2, R, B) for formats and arms, nuisance (A, B); drawn for many small rounds at once."""
+    """Yield for each round uniforms (2, R, B) for formats and arms, and nuisance (A, B); drawn for many small rounds at
+    once."""
     block = max(1, DRAWS_AT_ONCE // (batch_size * (arms + 2 * responses)))
     for _ in range(0, rounds, block):
         yield from zip(
@@ -91,7 +93,7 @@ def draws(
 
 
 def exp_logits(x: np.ndarray, z0: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """exp(z - max z) (A, B): the softmax before it is normalised."""
+    """Return exp(z - max z) (A, B), the softmax before it is normalised."""
     z = x @ weights
     z += z0
     e = z.T.copy()
@@ -100,14 +102,14 @@ def exp_logits(x: np.ndarray, z0: np.ndarray, weights: np.ndarray) -> np.ndarray
 
 
 def sample(e: np.ndarray, triangle: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Arms (R, B) by inverting the distribution at u (R, B), and the totals (B,) of e (A, B)."""
+    """Return arms (R, B) by inverting the distribution at u (R, B), and the totals (B,) of e (A, B)."""
     cumulative = triangle @ e
     below = cumulative[:-1, None] <= u * cumulative[-1]
     return np.add.reduce(below.view(np.uint8), axis=0, dtype=np.uint8), cumulative[-1]
 
 
 def contract(x: np.ndarray, g: np.ndarray, out: np.ndarray) -> None:
-    """out (d, A) = x^T g^T, for x (B, d) and g (A, B)."""
+    """Set out (d, A) to x^T g^T, for x (B, d) and g (A, B)."""
     chunks = x.shape[0] // CHUNK if x.shape[0] % CHUNK == 0 else 1
     if chunks == 1:
         np.matmul(x.T, g.T, out=out)
@@ -118,15 +120,15 @@ def contract(x: np.ndarray, g: np.ndarray, out: np.ndarray) -> None:
 
 
 class Replay:
-    """Ring buffers (N, w) of each context's latest rewards, and how many were pushed (N,)."""
+    """Ring buffers (N, w) of each context's latest rewards, and the numbers of rewards pushed (N,)."""
 
     def __init__(self, n: int, size: int, rollouts: int):
         self.rewards, self.pushed, self.ones = np.zeros((n, size), F32), np.zeros(n, np.int64), np.ones(size, F32)
         self.turns = np.arange(rollouts)[:, None]
 
     def push(self, i: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Append rewards (K, B) to the windows of contexts i; return sum and number (B,) of the rewards they then
-        hold."""
+        """Append rewards (K, B) to the windows of contexts i; return sum and number (B,) of the rewards in the
+        windows."""
         size, pushed = self.ones.size, self.pushed[i]
         np.put(self.rewards, i * size + (pushed + self.turns) % size, rewards)
         pushed += self.turns.size
@@ -135,8 +137,8 @@ class Replay:
 
 
 def advantages(cell: dict, replay: Replay | None, i: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
-    squares."""
+    """Return advantages (K, B) of the trained rollouts among rewards (R, B). Rewards are 0 or 1, so their sum equals
+    their sum of squares."""
     trained, support = rewards[: cell["rollouts"]], rewards[cell["rollouts"] :]
     if cell["advantage"] == "reward":
         return trained
@@ -157,7 +159,7 @@ def advantages(cell: dict, replay: Replay | None, i: np.ndarray, rewards: np.nda
 
 
 class Tables:
-    """What a run reads and never writes: pi_base(a) (N, A), P_base(f) (N, 2), correct arms (A, N)."""
+    """Read-only data of a run: pi_base(a) (N, A), P_base(f) (N, 2), correct arms (A, N)."""
 
     def __init__(self, world: dict, batch_size: int):
         base = np.exp(world["z0_train"] - world["z0_train"].max(1, keepdims=True))
@@ -177,7 +179,7 @@ class Game:
         self.x = np.empty((cell["batch_size"], world["x_train"].shape[1]), F32)
 
     def play(self, i: np.ndarray, u: np.ndarray, nuisance: np.ndarray) -> float:
-        """One round on contexts i (B,); the mean reward of its trained rollouts."""
+        """Run one round on contexts i (B,); return the mean reward of its trained rollouts."""
         world, tables, policy, rollouts = self.world, self.tables, self.policy, self.cell["rollouts"]
         arms = tables.triangle.shape[0]
         x = world["x_train"].take(i, axis=0, out=self.x, mode="clip")
@@ -209,7 +211,7 @@ class Game:
         return np.count_nonzero(rewards[:rollouts]) / arm.size
 
     def evaluate(self, name: str, chunk: int = 1024) -> float:
-        """Exact Pass@1 on all contexts of train or test."""
+        """Return exact Pass@1 on all contexts of train or test."""
         world, policy, correct, total = self.world, self.policy, self.tables.correct_t[name], 0.0
         p = 1 / (1 + np.exp(F32(-world["format_scale"] * policy.theta) - world[f"h0_{name}"]))
         for start in range(0, p.size, chunk):
@@ -221,7 +223,7 @@ class Game:
 
 
 def train(game: Game, batches: np.ndarray, seed: int) -> tuple[float, float, list[float]]:
-    """Run all rounds; final Pass@1 on train and test, and the mean reward of every round."""
+    """Run all rounds; return final Pass@1 on train and test, and the mean reward of every round."""
     rounds, batch_size = batches.shape
     responses, arms = game.cell["rollouts"] + game.cell["support"], game.tables.triangle.shape[0]
     stream, rewards = draws(np.random.Generator(np.random.SFC64(seed)), rounds, responses, batch_size, arms), []
@@ -232,7 +234,7 @@ def train(game: Game, batches: np.ndarray, seed: int) -> tuple[float, float, lis
 
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
-    """Train every seed, one after the other; seconds and final Pass@1."""
+    """Train every seed, one after the other; return seconds and final Pass@1."""
     tables, batches_of = (
         Tables(world, cell["batch_size"]),
         partial(epoch_batches, world["h0_train"].size, cell["batch_size"]),

@@ -27,16 +27,16 @@ from benchmarks import (
 )
 
 UNROLL, UNROLL_BELOW = 10, 512
-"""Rounds in one graph, for batches of fewer contexts than this."""
+"""Number of rounds in one graph, and number of contexts in a batch below which rounds are joined."""
 DRAWS_AT_ONCE = 2**14
 torch._dynamo.config.recompile_limit = 64
-"""Every design is its own graph."""
+"""Limit of compiled graphs; every design has its own."""
 ONEDNN = torch.backends.mkldnn.is_available()
 
 
 class State:
-    """W (A, d), theta_f, the moments and steps of Adam; ring buffers (N w,) of each context's latest rewards, and
-    how many were pushed (N,)."""
+    """W (A, d), theta_f, the moments and steps of Adam; ring buffers (N w,) of each context's latest rewards, and the
+    numbers of rewards pushed (N,)."""
 
     def __init__(self, n: int, d: int, arms: int, window: int):
         self.parameters, self.m, self.v = ([torch.zeros(arms, d), torch.zeros(())] for _ in range(3))
@@ -48,7 +48,7 @@ class State:
 
 
 def matmul_t(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T. PyTorch multiplies with MKL, which keeps to AVX2 on AMD processors; outside of graphs, for large
+    """Return a b^T. PyTorch multiplies with MKL, which uses only AVX2 on AMD processors; outside of graphs, for large
     batches, oneDNN is faster."""
     if torch.compiler.is_compiling() or not ONEDNN:
         return a @ b.t()
@@ -56,12 +56,12 @@ def matmul_t(a: Tensor, b: Tensor) -> Tensor:
 
 
 def exp_logits(z: Tensor) -> Tensor:
-    """exp(z - max z) (A, B) for z (B, A): the softmax before it is normalised."""
+    """Return exp(z - max z) (A, B) for z (B, A), the softmax before it is normalised."""
     return (z.t() - z.t().amax(0)).exp()
 
 
 def push(cell: dict, state: State, i: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
-    """Append rewards (K, B) to the windows of contexts i; sum and number (B,) of the rewards they then hold."""
+    """Append rewards (K, B) to the windows of contexts i; return sum and number (B,) of the rewards in the windows."""
     size, pushed = cell["window"], state.pushed[i]
     state.ring[i * size + (pushed + torch.arange(rewards.shape[0])[:, None]) % size] = rewards
     pushed = pushed + rewards.shape[0]
@@ -70,8 +70,8 @@ def push(cell: dict, state: State, i: Tensor, rewards: Tensor) -> tuple[Tensor, 
 
 
 def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
-    squares."""
+    """Return advantages (K, B) of the trained rollouts among rewards (R, B). Rewards are 0 or 1, so their sum equals
+    their sum of squares."""
     trained, support = rewards[: cell["rollouts"]], rewards[cell["rollouts"] :]
     if cell["advantage"] == "reward":
         return trained
@@ -89,8 +89,8 @@ def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
 def respond(
     world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u: Tensor, nuisance: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sample contexts i (B,) with x W^T (B, A), uniforms (2, R, B), nuisance (A, B); dJ/dlogits (A, B), dJ/dtheta_f,
-    mean of the trained rewards."""
+    """Sample contexts i (B,) with x W^T (B, A), uniforms (2, R, B), nuisance (A, B). Return dJ/dlogits (A, B),
+    dJ/dtheta_f, and the mean of the trained rewards."""
     rollouts, arms = cell["rollouts"], nuisance.shape[0]
     e = exp_logits(change + world["z0_train"].index_select(0, i))
     cumulative = world["triangle"] @ e
@@ -117,8 +117,8 @@ def respond(
 
 
 def ascend(state: State, slopes: list[Tensor], rate: float) -> None:
-    """One step of Adam: PyTorch's fused kernel, or, in a graph, which cannot hold that kernel, the operations it
-    stands for."""
+    """Make one step of Adam, by PyTorch's fused kernel, or in a graph, which cannot contain that kernel, by the same
+    operations."""
     torch._foreach_add_(state.steps, 1)
     if not torch.compiler.is_compiling():
         options = {
@@ -140,7 +140,7 @@ def ascend(state: State, slopes: list[Tensor], rate: float) -> None:
 
 
 def player(cell: dict, rate: float) -> Callable[..., Tensor]:
-    """A function that plays rounds on batches (rounds, B) and returns their mean rewards."""
+    """Return a function that plays rounds on batches (rounds, B) and returns their mean rewards."""
     unrolled = cell["batch_size"] < UNROLL_BELOW
     options = {"fullgraph": True, "dynamic": False}
     middle = respond if unrolled else torch.compile(respond, **options)
@@ -160,8 +160,8 @@ def player(cell: dict, rate: float) -> Callable[..., Tensor]:
 def draws(
     generator: torch.Generator, blocks: int, shape: tuple[int, ...], arms: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Per block of rounds, shape = (rounds, R, B): uniforms (rounds, 2, R, B) for formats and arms, nuisance
-    (rounds, A, B); many small blocks at once."""
+    """Yield for each block of rounds, shape = (rounds, R, B), uniforms (rounds, 2, R, B) for formats and arms, and
+    nuisance (rounds, A, B); drawn for many small blocks at once."""
     rounds, responses, batch_size = shape
     together = max(1, DRAWS_AT_ONCE // (rounds * batch_size * (arms + 2 * responses)))
     for _ in range(0, blocks, together):
@@ -171,13 +171,13 @@ def draws(
 
 @torch.compile(dynamic=False)
 def pass_at_1(change: Tensor, z0: Tensor, correct: Tensor, h0: Tensor, format_logit: Tensor) -> Tensor:
-    """Exact Pass@1 of contexts with x W^T (N, A)."""
+    """Return exact Pass@1 of contexts with x W^T (N, A)."""
     e = exp_logits(change + z0)
     return ((e * correct.t()).sum(0) / e.sum(0) * torch.sigmoid(h0 + format_logit)).mean()
 
 
 def evaluate(world: dict, state: State, name: str) -> float:
-    """Exact Pass@1 on all contexts of train or test."""
+    """Return exact Pass@1 on all contexts of train or test."""
     x, *arrays = (world[f"{key}_{name}"] for key in ("x", "z0", "correct", "h0"))
     return float(pass_at_1(matmul_t(x, state.parameters[0]), *arrays, world["format_scale"] * state.parameters[1]))
 
@@ -186,7 +186,7 @@ def evaluate(world: dict, state: State, name: str) -> float:
 def train(
     play: Callable[..., Tensor], world: dict, cell: dict, batches: Tensor, seed: int, state: State
 ) -> tuple[float, float, Tensor]:
-    """Run all rounds; final Pass@1 on train and test, and the mean reward of every round."""
+    """Run all rounds; return final Pass@1 on train and test, and the mean reward of every round."""
     generator, rewards = torch.Generator().manual_seed(seed), []
     for segment in segments(batches.shape[0]):
         rounds, batch_size = batches[segment].shape
@@ -201,7 +201,7 @@ def train(
 
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
-    """Train every seed, one after the other; seconds and final Pass@1."""
+    """Train every seed, one after the other; return seconds and final Pass@1."""
     world = {key: torch.as_tensor(value) if hasattr(value, "shape") else value for key, value in world.items()}
     (n, d), arms = world["x_train"].shape, world["z0_train"].shape[1]
     world |= {"base": world["z0_train"].softmax(1), "triangle": torch.ones(arms, arms).tril()}

@@ -1,4 +1,4 @@
-"""The README's badges, each a fact that a checkout proves: `python -m dev.badges` writes docs/badges.svg."""
+"""Write the README's badges to docs/badges.svg, with facts of this checkout: `python -m dev.badges`."""
 
 import tomllib
 from html import escape

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/commands.md, made from the docstrings of the commands: python -m dev.commands_page."""
+"""Write the tables of docs/reference/commands.md from the docstrings of the commands: `python -m dev.commands_page`."""
 
 import re
 from inspect import getdoc
@@ -20,13 +20,13 @@ def section(title: str, commands: dict[str, type], prefix: str = "rftlab ") -> s
 
 
 def tables() -> str:
-    """Return all that stands between the marks."""
+    """Return the text between the marks."""
     parts = [section(title, commands) for title, commands in GROUPS.items()]
     return "\n" + "\n".join([*parts, section("Checks of rftlab", DEV, "rftlab dev ")]) + "\n"
 
 
 def filled(page: str) -> str:
-    """Return a page with the tables of now between its marks."""
+    """Return a page with the present tables between its marks."""
     first, last = map(re.escape, MARKS)
     return re.sub(f"({first}).*?({last})", lambda found: found[1] + tables() + found[2], page, flags=re.DOTALL)
 

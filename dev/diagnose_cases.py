@@ -1,4 +1,4 @@
-"""Score `rftlab diagnose` on runs of which the truth is known: `python -m dev.diagnose_cases [RUNS ..]`.
+"""Score `rftlab diagnose` on runs with known truth: `python -m dev.diagnose_cases [RUNS ..]`.
 
 chosen     linear worlds of the simulator   } thresholds were chosen on these two
 worlds     other worlds and estimators      }
@@ -64,7 +64,7 @@ from rftlab.studies.readers.run import ImportedRun, KnownDesign, MetricSeries
 
 
 class Counts(NamedTuple):
-    """Counts for one kind: hits among the true cases, false alarms among the others, and cases that were not judged."""
+    """Counts of one kind of finding: hits among the true cases, false alarms among the others, and unjudged cases."""
 
     hits: int
     true: int
@@ -77,7 +77,7 @@ class Counts(NamedTuple):
 
 
 def tiny() -> Iterator[KnownCase]:
-    """The shipped runs; the truth is the mean over the seeds of a cell."""
+    """Yield the shipped runs. Their truth is the mean over the seeds of a cell."""
     shipped = reference.shipped_runs()
     for (pair, cell), runs in shipped.groupby(["pair", "cell"]):
         means = runs.groupby("round")[["test_pass_at_1", "test_flexible"]].mean()
@@ -88,14 +88,14 @@ def tiny() -> Iterator[KnownCase]:
             share = 1 - float(flexible[-3:].mean() - flexible[0]) / gain
             truth |= {"noise above progress": False, "evaluation too small": False}
             truth |= between("format only", share, 0.7, 0.5)
-        rollouts = int(re.split(r"\D", cell)[1])  # of 32x8-..
+        rollouts = int(re.split(r"\D", cell)[1])  # rollouts of a cell named 32x8-..
         for seed, curve in runs.groupby("seed"):
             name = f"{pair} {cell} {seed}"
             yield KnownCase(run_of(name, curve.reset_index(drop=True), 500, KnownDesign(rollouts=rollouts)), truth)
 
 
 def planted() -> Iterator[KnownCase]:
-    """Fresh runs of `tiny` in which something is planted (`dev.planted_tiny`)."""
+    """Yield fresh runs of `tiny` with a planted fault (`dev.planted_tiny`)."""
     known = {each.name: each for each in planted_tiny.planted_runs()}
     for name, rows in planted_tiny.shipped().groupby("run", sort=False):
         each = known[str(name)]
@@ -106,11 +106,11 @@ def planted() -> Iterator[KnownCase]:
 # --- noise ---
 
 SPREAD = 0.6
-"""Of the logarithm of a gradient norm, as in public runs of few responses."""
+"""Standard deviation of the logarithm of a gradient norm, as in public runs with few responses."""
 
 
 def noise() -> Iterator[KnownCase]:
-    """Runs in which nothing happens: 4 to 64 responses a round, 20 to 200 rounds, three levels."""
+    """Yield runs in which nothing changes: 4 to 64 responses a round, 20 to 200 rounds, three levels."""
     rng = np.random.default_rng(0)
     for level, rounds, responses, seed in product((0.1, 0.45, 0.9), (20, 60, 200), (4, 8, 16, 64), range(20)):
         values = {
@@ -125,15 +125,15 @@ def noise() -> Iterator[KnownCase]:
 # --- public ---
 
 BROKEN = ("shibuki/lr2e-4", "shibuki/offpolicy-broad-e8-tb256", "shibuki/offpolicy-broad-e16-tb256")
-"""The first is called collapsed by its authors; the others end with no right answer."""
+"""Runs that collapsed: the first according to its authors, the others because they end without a right answer."""
 STUCK = "shibuki/lr7e-5"
-"""Ends at 0.21, where smaller rates reach 0.47 to 0.88."""
+"""A run that ends at 0.21, where smaller rates reach 0.47 to 0.88."""
 OPEN = ("shibuki/no-baseline", "shibuki/lr5e-5")
-"""Without a plain truth: falls from 0.25 to 0.19; ends 0.04 below the best rate."""
+"""Runs without a clear truth: one falls from 0.25 to 0.19, one ends 0.04 below the best rate."""
 
 
 def public(folder: Path) -> Iterator[KnownCase]:
-    """Public logs, with what their sources say of them or their last values show."""
+    """Yield public logs, with a truth from their sources' statements or their last values."""
     about = pd.read_csv(folder / "runs.csv").set_index("run_id")
     for name, rows in pd.read_csv(folder / "curves.csv").groupby("run_id"):
         if name in about.index and rows["round"].nunique() >= 8:
@@ -160,7 +160,7 @@ def _public_pieces(rows: pd.DataFrame) -> tuple[MetricSeries, ...]:
 
 
 def _said(name: str) -> dict[str, bool]:
-    """Labels of whole runs."""
+    """Return the labels of a whole run."""
     if name.startswith("pods"):
         lost = {"collapse": True} if "maxreward" in name else {} if "-n16-" in name else {"collapse": False}
         return lost | {"format only": False}
@@ -176,7 +176,8 @@ def _said(name: str) -> dict[str, bool]:
 
 
 def _continued(line, cut: int) -> dict[str, bool]:
-    """Plateau at `cut`, by what came after: means of five evaluations; nothing where they are few."""
+    """Return whether the run was on a plateau at `cut`, from the means of five evaluations before and after; {} where
+    there are too few."""
     before, after = line.values[line.rounds <= cut], line.values[line.rounds > cut]
     if len(before) < 20 or len(after) < 8 or before[-5:].mean() - before[0] < 0.1:
         return {}
@@ -188,7 +189,8 @@ def _continued(line, cut: int) -> dict[str, bool]:
 
 
 def score(cases: list[KnownCase]) -> dict[str, Counts]:
-    """Counts by kind, of the kinds of which something is known. The truth of an alarm is whether the run collapses."""
+    """Return the counts for each kind of finding with known truth. The truth of an alarm is whether the run
+    collapses."""
     table = {}
     seen = [(case.truth, observe(case.run)) for case in cases]
     for kind in CHECKS:
@@ -208,7 +210,7 @@ def _said_of(run: ObservedRun, kind: str) -> bool | None:
 
 
 def show(title: str, cases: list[KnownCase]) -> None:
-    """Print one set."""
+    """Print the counts of one set of cases."""
     print(f"{title}: {len(cases)} runs\n  {'kind':<26}{'hits':>10}{'false alarms':>15}{'not judged':>12}")
     for kind, found in score(cases).items():
         hits, alarms = f"{found.hits}/{found.true}", f"{found.alarms}/{found.false}"
@@ -219,8 +221,8 @@ def show(title: str, cases: list[KnownCase]) -> None:
 
 
 def chosen_threshold(rule: AlarmRule, scored: list[ScoredRun]) -> float | None:
-    """The threshold with most hits less false alarms, both as shares, in the middle of the values that do as well; None
-    where no run failed or all did."""
+    """Return the threshold with the largest share of hits minus the share of false alarms, in the middle of equally
+    good values; None where no run failed or all did."""
     sign = 1 if rule.above else -1
     extremes: dict[bool, list[float]] = {True: [], False: []}
     for one in scored:
@@ -241,8 +243,8 @@ def chosen_threshold(rule: AlarmRule, scored: list[ScoredRun]) -> float | None:
 
 
 def left_out_rates(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
-    """The counts of each source with a threshold chosen on all others, a row an alarm and source where that is
-    possible."""
+    """Return the counts for each source with a threshold chosen on all other sources, a row for each alarm and source
+    where that is possible."""
     scored, rows = score_runs(runs), []
     for rule in ALARMS:
         for source in sorted({one.source for one in scored}):
@@ -257,7 +259,7 @@ def left_out_rates(runs: list[tuple[str, ImportedRun]]) -> pd.DataFrame:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the tables."""
+    """Print all tables."""
     for settings in (chosen, worlds, held, second, third, fourth, damaged, few):
         show(settings.__name__, list(simulated(settings(), 2)))
     for graded, name in ((True, "formats, graded leniently too"), (False, "formats, Pass@1 alone")):

@@ -1,5 +1,4 @@
-"""Take the language-model runs of a results folder as the reference runs that come with the package: `python -m
-dev.export RESULTS`."""
+"""Ship the language-model runs of a results folder as reference runs of the package: `python -m dev.export RESULTS`."""
 
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ KEY = ["pair", "cell", "seed"]
 
 
 def export(root: Path) -> None:
-    """Take the runs of a results folder as the shipped ones of their pairs, designs and seeds; others stay."""
+    """Replace the shipped runs by those of a results folder, for its pairs, designs and seeds; others stay."""
     points = read_study(root, "llm").points() if has_study(root, "llm") else []
     points += [point for point in smollm2_points() if path_kind(store.point_folder(root, point))]
     fresh, there = (

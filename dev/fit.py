@@ -1,11 +1,11 @@
 """Fit a pair's simulator parameters to its published endpoints: `python -m dev.fit qwen-gsm8k`.
 
-Minimises the absolute error over published cells and the base model, train and test, of the mean over training seeds,
-from the preset. The cell with the largest batch, which costs as much as all others, is not fitted, and scored apart.
-Runs are noisy and the parameters trade off against each other, so the search is CMA-ES (Hansen 2016, arXiv 1604.00772;
-`pip install cma`). With `--runs FILE` every run is kept there, and a search that was cut off goes on. Damage follows
-the rate, so that the same multiples of it break a policy. With `--evaluations 0` it says how far off the presets are.
-Its output belongs into `studies/assets/pairs.csv`.
+It starts at the preset and minimises the absolute error of the mean over training seeds, over published cells and the
+base model, train and test. The cell with the largest batch costs as much as all others; it is not fitted, and scored
+separately. Runs are noisy and the parameters trade off against each other, so the search is CMA-ES (Hansen 2016, arXiv
+1604.00772; `pip install cma`). With `--runs FILE` every run is kept there, and an interrupted search goes on. Damage is
+scaled with the rate, so that the same multiples of it break a policy. With `--evaluations 0` it prints the errors of
+the presets. Its output belongs into `studies/assets/pairs.csv`.
 """
 
 import argparse
@@ -33,30 +33,30 @@ from rftlab.studies.data.paper.experiments import EXPERIMENTS, distinct_cells, p
 from rftlab.studies.data.paper.pairs import Pair, linear_environment, pair, start_at
 
 FITTED = 256
-"""Largest batch that is fitted."""
+"""Largest batch size of a cell that is fitted."""
 BEND, SPREAD = 0.02, 0.7
-"""Error below which the loss is quadratic; deviation of the first runs, in steps of the knobs."""
+"""Error below which the loss is quadratic; standard deviation of the first runs, in steps of the knobs."""
 
 
 @dataclass(frozen=True)
 class FitKnob:
-    """A parameter that is fitted, in a coordinate without bounds whose unit is a step worth trying."""
+    """A parameter that is fitted, in an unbounded coordinate whose unit is a useful step."""
 
     name: str
     kind: Literal["log", "logit", "plain"]
     step: float
     least: float = 1e-3
-    """Stands for 0 (and 1 - it for 1), which these coordinates cannot have."""
+    """Value in place of 0 (and 1 - it in place of 1), which these coordinates cannot represent."""
 
     def encode(self, value: float) -> float:
-        """The coordinate of a value."""
+        """Return the coordinate of a value."""
         if self.kind == "plain":
             return value / self.step
         value = max(value, self.least)
         return float(np.log(value) if self.kind == "log" else logit(min(value, 1 - self.least))) / self.step
 
     def decode(self, x: float) -> float:
-        """The value at a coordinate."""
+        """Return the value at a coordinate."""
         x = x * self.step
         return float(x if self.kind == "plain" else np.exp(x) if self.kind == "log" else expit(x))
 
@@ -74,14 +74,14 @@ KNOBS = (
 
 
 def encode(run: Simulation) -> np.ndarray:
-    """Coordinates of a run, one for each of KNOBS."""
+    """Return the coordinates of a run, one for each of KNOBS."""
     environment = linear_environment(run)
     values = [getattr(run.optimizer if knob.name == "learning_rate" else environment, knob.name) for knob in KNOBS]
     return np.array([knob.encode(value) for knob, value in zip(KNOBS, values, strict=True)])
 
 
 def decode(run: Simulation, x: np.ndarray) -> Simulation:
-    """A run at coordinates x."""
+    """Return the run at coordinates x."""
     rate, *values = (knob.decode(float(at)) for knob, at in zip(KNOBS, x, strict=True))
     changes: dict[str, Any] = {knob.name: value for knob, value in zip(KNOBS[1:], values, strict=True)}
     environment = linear_environment(run)
@@ -94,8 +94,8 @@ def decode(run: Simulation, x: np.ndarray) -> Simulation:
 
 
 def errors(known: Pair, run: Simulation, seed: int, batch_size: int = 10**9) -> np.ndarray:
-    """Simulated less published Pass@1 of every published cell of at most `batch_size` and the base model, train then
-    test."""
+    """Return simulated minus published Pass@1 of the base model and of every published cell of at most `batch_size`,
+    train then test."""
     world = build(run.environment)
     reported = {split: partial(published, known.model, known.dataset, split) for split in SPLITS}
     cells = [
@@ -115,13 +115,13 @@ def errors(known: Pair, run: Simulation, seed: int, batch_size: int = 10**9) -> 
 
 
 def loss_of(found: np.ndarray) -> float:
-    """Mean absolute error, smooth at 0."""
+    """Return the mean absolute error, smoothed at 0."""
     return float((np.sqrt(found**2 + BEND**2) - BEND).mean())
 
 
 def read_runs(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Coordinates and errors of the runs in a file. A line that was cut off leaves the file. Raises UserError for
-    another that is no run."""
+    """Return coordinates and errors of the runs in a file. An incomplete last line is removed from the file. Raises
+    UserError for any other line that is no run."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     try:
         known = [(np.array(at, dtype=float), np.array(off, dtype=float)) for at, off in map(json.loads, lines)]
@@ -133,8 +133,8 @@ def read_runs(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def fit(name: str, evaluations: int, seeds: int, runs: Path | None) -> Simulation:
-    """The simulation with parameters fitted to the mean over training seeds, as many as `seeds`; each improvement is
-    printed. runs: a file that holds the runs so far."""
+    """Return the simulation with parameters fitted to the mean over `seeds` training seeds; each improvement is
+    printed. runs: file with the runs so far."""
     known, run = pair(name), start_at(name, "sim")
     if not evaluations:
         return run
@@ -165,7 +165,7 @@ def fit(name: str, evaluations: int, seeds: int, runs: Path | None) -> Simulatio
 
 
 def main() -> int:
-    """Look for better parameters of a pair, and print how far off they are, seed by seed."""
+    """Search better parameters for a pair, and print their errors, seed by seed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
     parser.add_argument("--evaluations", type=int, default=400, help="a generation has ten")

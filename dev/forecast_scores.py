@@ -32,7 +32,7 @@ COLUMNS = ["source", "task", "known", "cell", "other_rate", "outside", "truth", 
 
 
 def marked(run: ImportedRun) -> ImportedRun:
-    """The run with the front part of its name as the mark of its repeats."""
+    """Return the run with the first part of its name as the mark of its repeats."""
     front = re.sub(r"/[sr]\d+$", "", run.name)
     return replace(run, repeats=front) if front != run.name else run
 
@@ -48,7 +48,7 @@ def edge_elsewhere(source: str, model: str | None, precision: str | None) -> flo
 
 
 def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
-    """Scores of the designs of a source, known each in turn of which every run holds."""
+    """Return scores of a source's designs, with the runs of each design known in turn."""
     tables: list[pd.DataFrame] = []
     sets: dict[tuple, list[Group]] = {}
     for group in map(trained_part, group_runs([marked(run) for run in runs], TEST)):
@@ -74,7 +74,7 @@ def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
 
 
 def main(folders: list[str]) -> None:
-    """Write the record, and print what docs/forecast.md says of ends."""
+    """Write the record, and print the numbers about ends in docs/forecast.md."""
     sources: dict[str, list[ImportedRun]] = {}
     for folder in folders:
         for run in read_logs([Path(folder) / "curves.csv"]):

@@ -1,4 +1,4 @@
-"""Count what the repository holds: lines, files, classes, shared names, fragments, and who draws.
+"""Count lines, files, classes, shared names, fragments and drawing modules of the repository.
 
 `make house` prints the table. Each row has a limit; a row above its limit is marked, and the exit status is then 1.
 """
@@ -16,7 +16,7 @@ PRODUCT = ("shared", "sim", "llm", "studies", "rftlab")
 
 
 class Row(NamedTuple):
-    """A figure, the most that it may be, and examples of what it counts."""
+    """A count, its limit, and examples of what is counted."""
 
     name: str
     value: int
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A file of the product, parsed."""
+    """A parsed file of the product."""
 
     path: str
     lines: int
@@ -33,7 +33,7 @@ class Module(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The dotted name under which others import it."""
+        """Dotted name under which other modules import it."""
         return "rftlab." + self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -52,7 +52,7 @@ def read_modules(folders: tuple[str, ...]) -> list[Module]:
 def imported_names(module: Module, known: Container[str] = ()) -> Iterator[str]:
     """Yield every dotted name that a module imports, also inside functions and for types alone.
 
-    known: modules; where all that is imported from a package is among them, the package itself is not read."""
+    known: names of modules. Where all imports from a package are among them, the package itself is left out."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -74,7 +74,7 @@ def importers(modules: list[Module]) -> dict[str, set[str]]:
 
 
 def shared_names(modules: list[Module]) -> dict[str, int]:
-    """Return public functions at module level whose name stands in more than one module."""
+    """Return the public functions at module level whose name occurs in several modules, with the number of modules."""
     counts = Counter(
         name
         for module in modules
@@ -90,7 +90,7 @@ def importing(modules: list[Module], library: str) -> list[str]:
 
 
 def matching(modules: list[Module], pattern: str, outside: str = "") -> list[str]:
-    """Return the files whose text has a pattern, except those below one folder."""
+    """Return the files whose text matches a pattern, except those below one folder."""
     return [
         m.path
         for m in modules
@@ -99,7 +99,7 @@ def matching(modules: list[Module], pattern: str, outside: str = "") -> list[str
 
 
 def rows() -> list[Row]:
-    """Return every figure with its limit."""
+    """Return every count with its limit."""
     product = read_modules(PRODUCT)
     tests = read_modules(("tests",))
     readers, shared = importers(product), shared_names(product)

@@ -1,7 +1,7 @@
-"""Simulated runs of which the format's part of the gain is known: planted, and near misses.
+"""Simulate runs with a known share of the format in the gain, planted runs and near misses.
 
-A run is repeated with test contexts on which every response is well formed. Training is the same bit for bit, so what
-Pass@1 gains there is what a lenient grader would see, exactly; the rest of the strict gain is the format.
+A run is repeated with test contexts on which every response is well formed. Training is the same bit for bit, so the
+gain of Pass@1 there is exactly that of a lenient grader; the rest of the strict gain is the format.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from rftlab.studies.readers.run import KnownDesign
 
 RATES = (5e-4, 2e-3, 1e-2, 3e-2)
 LENIENT = 1e4
-"""Logit of a format that is always there."""
+"""Logit of the format at which every response is well formed."""
 KIND = "format only"
 
 
 def format_worlds() -> list[Linear]:
-    """Only the format can be learnt, as nothing transfers to the test set; little else is; the answers too; the format
-    is known from the start."""
+    """Return worlds in which only the format can be learnt, as nothing transfers to the test set; in which little else
+    can; in which the answers can too; and in which the format is known from the start."""
     small = Linear(n_train=1000, n_test=400, n_features=64)
     weak = replace(small, align=0.3, kappa=2.0)
     return [
@@ -44,7 +44,8 @@ def format_worlds() -> list[Linear]:
 
 
 def format_cases(places: list[Linear], seeds: int, graded: bool) -> Iterator[KnownCase]:
-    """Runs of every world, estimator, rate and seed. graded: whether their logs have a lenient grade beside Pass@1."""
+    """Yield runs of every world, estimator, rate and seed. graded: whether their logs have a lenient grade besides
+    Pass@1."""
     designs = [
         Design(32, 8, estimator=preset("grpo"), rounds=300, eval_every=5),
         Design(64, 4, estimator=preset("rloo"), rounds=150, eval_every=10, epochs=2),
@@ -63,8 +64,8 @@ def format_cases(places: list[Linear], seeds: int, graded: bool) -> Iterator[Kno
 
 
 def graded_curve(run: Simulation, world: World) -> tuple[pd.DataFrame, dict[str, bool]]:
-    """The curve of a run with `test_flexible`, both sampled, and whether its exact gain is the format's: true from 70%
-    on, false up to 50%, where Pass@1 gained more than 0.1."""
+    """Return the curve of a run with `test_flexible`, both sampled, and whether its exact gain is the format's: true
+    from 70% on, false up to 50%, where Pass@1 gained more than 0.1."""
     formed = np.full_like(world.test.base_format, LENIENT)
     lenient = world._replace(test=world.test._replace(base_format=formed))
     exact = replace(run, evaluation="exact")

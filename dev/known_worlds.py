@@ -1,6 +1,6 @@
-"""Runs of the simulator of which the truth is known, as logs with sampled evaluations.
+"""Simulate runs with known truth, as logs with sampled evaluations.
 
-The truth is the exact Pass@1 of the run, of other learning rates, and of the same run when it goes on for half as many
+The truth is computed from the exact Pass@1 of the run, of other learning rates, and of the same run with half as many
 rounds again. A case in between is neither true nor false.
 """
 
@@ -33,14 +33,14 @@ METRICS = {
 
 
 class KnownCase(NamedTuple):
-    """A run, and what is true of it by kind."""
+    """A run, with the truth about it by kind of finding."""
 
     run: ImportedRun
     truth: dict[str, bool]
 
 
 def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
-    """A curve of ours as a log: questions behind each evaluation, nan where None."""
+    """Return a curve of ours as a log. questions: number behind each evaluation; nan where None."""
     found: list[MetricSeries] = []
     for column, (split, metric) in METRICS.items():
         if column in curve:
@@ -51,7 +51,8 @@ def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownD
 
 
 def pieces_of(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[MetricSeries]:
-    """Finite values of one metric, from columns round, value, n and source_step; none where there are none."""
+    """Return the finite values of one metric as a series, from columns round, value, n and source_step; an empty list
+    where there are none."""
     rows = rows[np.isfinite(rows["value"])].sort_values("round", kind="stable")
     rounds, steps = rows["round"].to_numpy(int), rows["source_step"].fillna(-1).to_numpy(int)
     values, n = (rows[name].to_numpy(float) for name in ("value", "n"))
@@ -59,31 +60,31 @@ def pieces_of(rows: pd.DataFrame, split: str, task: str, metric: str, source: st
 
 
 def in_order(pieces: list[MetricSeries]) -> tuple[MetricSeries, ...]:
-    """As an imported run has them."""
+    """Return the series in the order of an imported run."""
     return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 
 
 FORMED = 3.0
-"""Mean logit of the format from which nearly all first answers have it."""
+"""Mean logit of the format from which on nearly all first answers are well formed."""
 RATES = (2e-4, 1e-3, 5e-3, 2e-2, 1e-1, 5e-1)
 
 
 FEWEST = 8
-"""Values of a curve that is judged after a third of its rounds."""
+"""Fewest values of a curve that is judged after a third of its rounds."""
 
 
 class InWorld(NamedTuple):
-    """The common settings of a series of learning rates."""
+    """Common settings of runs with different learning rates."""
 
     environment: Environment
     design: Design
     kind: OptimizerKind = "adam"
     scale: float = 1.0
-    """On every rate."""
+    """Factor of every rate."""
 
 
 def designs(rounds: int, *choices: tuple[str, int, int, int]) -> list[Design]:
-    """From presets, prompts, rollouts and epochs."""
+    """Return designs from presets, prompts, rollouts and epochs."""
     return [
         Design(prompts, k, estimator=preset(name), rounds=rounds, eval_every=rounds // 60, epochs=epochs)
         for name, prompts, k, epochs in choices
@@ -91,7 +92,7 @@ def designs(rounds: int, *choices: tuple[str, int, int, int]) -> list[Design]:
 
 
 def chosen() -> list[InWorld]:
-    """Linear worlds: usual, mostly unsolvable, half unsolvable, easy; three estimators."""
+    """Return linear worlds: usual, mostly unsolvable, half unsolvable, easy; with three estimators."""
     small = Linear(n_train=1000, n_test=400, n_features=64)
     worlds = (
         small,
@@ -104,7 +105,8 @@ def chosen() -> list[InWorld]:
 
 
 def worlds() -> list[InWorld]:
-    """Other worlds: contexts that share nothing, answers of two tokens, little that generalises; other estimators."""
+    """Return other worlds: contexts that share nothing, answers of two tokens, little that generalises; with other
+    estimators."""
     linear = Linear(n_train=600, n_test=200, n_features=128, n_answers=4, rho=0.5, kappa=2.0, base_format=-1.0)
     places: tuple[Environment, ...] = (
         Tabular(n_contexts=200, n_arms=8, n_correct=1, base_scale=2.0),
@@ -119,8 +121,8 @@ def worlds() -> list[InWorld]:
 
 
 def held() -> list[InWorld]:
-    """Worlds that were written down before any rule was changed for the last time, and scored once, after it: memory
-    that fades and leaks, answers of two tokens, many arms; other estimators, numbers of rounds and of evaluations."""
+    """Return worlds that were written down before the last change of any rule, and scored once, after it: forgetting
+    and interference, answers of two tokens, many arms; with other estimators and numbers of rounds and evaluations."""
     linear = Linear(
         n_train=800, n_test=300, n_features=48, n_answers=5, rho=0.8, kappa=4.0, align=0.7, base_format=-2.0
     )
@@ -141,8 +143,8 @@ def held() -> list[InWorld]:
 
 
 def second() -> list[InWorld]:
-    """Worlds of another kind, written down before the shapes of curves were changed for plateau, and scored once, after
-    it: sharpening, correctness, noisy rewards, surprise, margins."""
+    """Return worlds of another kind, written down before the shapes of curves were changed for plateau, and scored
+    once, after it: sharpening, correctness, noisy rewards, surprise, margins."""
     base = Linear(
         n_train=1200, n_test=350, n_features=96, n_answers=6, rho=0.85, kappa=3.0, align=0.75, base_format=-3.0
     )
@@ -162,9 +164,9 @@ def second() -> list[InWorld]:
 
 
 def third() -> list[InWorld]:
-    """Worlds written down when it was known why `step too large` gave false alarms on `second`, before its rule was
-    changed: contexts that share nothing or leak, answers mostly unsolvable; ratios of a sequence beside those of a
-    token, both re-used."""
+    """Return worlds written down when it was known why `step too large` gave false alarms on `second`, before its rule
+    was changed: contexts that share nothing or interfere, mostly unsolvable ones; ratios of a sequence and of a token,
+    both with re-used rollouts."""
     linear = Linear(
         n_train=700, n_test=250, n_features=80, n_answers=3, rho=0.6, kappa=5.0, align=0.85, base_format=1.0
     )
@@ -182,8 +184,8 @@ def third() -> list[InWorld]:
 
 
 def fourth() -> list[InWorld]:
-    """Worlds written down after both rules of `step too large` were changed, and scored once: more and fewer that are
-    never solved, memory that fades, sharpening."""
+    """Return worlds written down after both rules of `step too large` were changed, and scored once: more and fewer
+    unsolvable contexts, forgetting, sharpening."""
     base = Linear(n_train=900, n_test=400, n_features=72, n_answers=7, rho=0.7, kappa=3.5, align=0.8, base_format=2.0)
     places: tuple[Environment, ...] = (
         replace(base, unsolvable=0.85),
@@ -200,7 +202,7 @@ def fourth() -> list[InWorld]:
 
 
 def damaged() -> list[InWorld]:
-    """Worlds that break: damage of 0.002 / rate^2 at a usual rate of 0.005, one to sixteen updates a round."""
+    """Return worlds that break: damage of 0.002 / rate^2 at a usual rate of 0.005, one to sixteen updates a round."""
     base = Linear(n_train=800, n_test=400, n_features=64, base_format=0.0, damage=0.002 / 0.005**2)
     places = (base, replace(base, unsolvable=0.5), replace(base, base_format=-3.0, kappa=2.0))
     choices = [
@@ -212,7 +214,7 @@ def damaged() -> list[InWorld]:
 
 
 def few() -> list[InWorld]:
-    """Worlds of few training contexts, where what is learnt by heart costs what the base policy knew."""
+    """Return worlds with few training contexts, in which memorising costs knowledge of the base policy."""
     base = Linear(n_train=16, n_test=1000, n_features=128, base_format=2.0, kappa=8.0, align=0.8, forgetting=0.1)
     places = (base, replace(base, n_train=40, forgetting=0.3), replace(base, n_train=400))
     design = Design(16, 8, estimator=preset("grpo"), rounds=300, eval_every=10)
@@ -220,8 +222,8 @@ def few() -> list[InWorld]:
 
 
 def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
-    """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
-    with what a longer run is worth there."""
+    """Yield runs of every setting, rate and seed with their truth; and each of them after a third of its rounds, with
+    the truth from its remaining rounds."""
     for number, setting in enumerate(settings):
         for seed in range(seeds):
             runs = [_run(setting, rate * setting.scale, seed) for rate in RATES]
@@ -236,7 +238,7 @@ def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
 
 
 def _run(setting: InWorld, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The log with sampled evaluations, and the exact curve of half as many rounds again."""
+    """Return the log with sampled evaluations, and the exact curve of half as many rounds again."""
     design = setting.design
     run = Simulation(setting.environment, design, Optimizer(setting.kind, rate), evaluation="sampled", seed=seed)
     more = replace(run, design=replace(design, rounds=design.rounds * 3 // 2), evaluation="exact")
@@ -254,12 +256,12 @@ def _case(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame, e
     if design.rollouts > 1:
         truth |= between("no signal", float(after["zero_signal_fraction"].mean()), 0.8, 0.7)
     if values[-1] - values[0] > 0.1 and (isinstance(world, Tabular) or world.base_format >= FORMED):
-        truth["format only"] = False  # where it is learnt too, dev.known_formats has its share
+        truth["format only"] = False  # where the format is learnt too, dev.known_formats knows its share
     return KnownCase(_log(name, setting, log), truth)
 
 
 def _apart(exact: pd.DataFrame) -> dict[str, bool]:
-    """Whether the test set loses what training gains, and whether nothing was ever solved."""
+    """Return whether the test set loses while training gains, and whether no context was ever solved."""
     test, train = (exact[name].to_numpy() for name in ("test_pass_at_1", "train_pass_at_1"))
     at = int(np.argmax(test))
     lost, gained = float(test[at] - test[-1]), float(train[-1] - train[at])
@@ -268,7 +270,7 @@ def _apart(exact: pd.DataFrame) -> dict[str, bool]:
 
 
 def _early(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame) -> KnownCase | None:
-    """The first third of a run, where it has enough values."""
+    """Return the first third of a run, or None where it has too few values."""
     every = setting.design.eval_every
     cut = setting.design.rounds // 3 // every * every
     seen = log[log["round"] <= cut]
@@ -287,8 +289,8 @@ def _questions(world: Environment) -> int:
 
 
 def _collapsed(values: np.ndarray, after: np.ndarray) -> dict[str, bool]:
-    """Of exact Pass@1 at the evaluations of a run and after it. A level is held for two evaluations, or the untrained
-    model's; gone is what neither the last fifth nor the rounds after it have."""
+    """Return whether a run collapsed, from exact Pass@1 at its evaluations and after it. Its level is one held for two
+    evaluations, or the untrained model's; it is lost if neither the last fifth nor the later rounds have it."""
     best = max(float(values[0]), float(((values[:-1] + values[1:]) / 2).max()))
     end = float(values[-max(3, len(values) // 5) :].mean())
     if best <= 0.02 or end >= 0.8 * best:
@@ -297,7 +299,7 @@ def _collapsed(values: np.ndarray, after: np.ndarray) -> dict[str, bool]:
 
 
 def _gained(values: np.ndarray, questions: int) -> dict[str, bool]:
-    """Whether what was gained is small, for the policy and for the evaluation."""
+    """Return whether the gain is small, compared with noise and with what the evaluation can show."""
     gain, last = float(values[-1] - values[0]), float(values[-1])
     truth = between("noise above progress", -abs(gain) / _error(last, questions), -1.0, -4.0)
     middle = float(np.clip((values[0] + last) / 2, 0.5 / questions, 1 - 0.5 / questions))
@@ -305,8 +307,8 @@ def _gained(values: np.ndarray, questions: int) -> dict[str, bool]:
 
 
 def _worth(exact: pd.DataFrame, cut: int, questions: int) -> dict[str, bool]:
-    """Whether a run that stopped at `cut` would be on a plateau, by what half as many rounds again bring: means of
-    three evaluations, because a policy's Pass@1 jumps."""
+    """Return whether a run that stopped at `cut` would be on a plateau, from the gain of half as many rounds again.
+    Means of three evaluations are compared, because a policy's Pass@1 jumps."""
     part = exact[exact["round"] <= cut * 3 // 2]
     before, after = (
         rows["test_pass_at_1"].to_numpy() for rows in (part[part["round"] <= cut], part[part["round"] > cut])
@@ -323,5 +325,5 @@ def _error(rate: float, questions: int) -> float:
 
 
 def between(kind: str, value: float, yes: float, no: float) -> dict[str, bool]:
-    """True from `yes` on, false below `no`; neither between."""
+    """Return True from `yes` on and False below `no`; neither in between."""
     return {kind: True} if value >= yes else {kind: False} if value <= no else {}

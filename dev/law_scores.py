@@ -1,6 +1,8 @@
-"""Scores of the law, how well it ranks designs and how far off its forecasts are, wherever both are known: language
-models whose runs come with rftlab, simulated pairs of a results folder, published numbers, and public runs that repeat
-their designs: `python -m dev.law_scores [RESULTS]` prints both tables and draws the runs.
+"""Score the law, how well it ranks designs and how large the errors of its forecasts are, wherever both are known:
+`python -m dev.law_scores [RESULTS]` prints both tables and draws the runs.
+
+The runs are those of language models that come with rftlab, simulated pairs of a results folder, published numbers, and
+public runs that repeat their designs.
 """
 
 import sys
@@ -50,42 +52,42 @@ from rftlab.studies.report.draw import save_chart
 from rftlab.studies.report.figures import pretty
 
 SCANNED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""Values of r that are tried where nobody measured it."""
+"""Values of r that are tried where it was not measured."""
 AXES = {"rollouts": "rollouts", "tau": "τ = t √(B_eff / B_eff(32, 1))"}
 SHOWN = {"simulator": "llama-math", "published": "llama-math"}
-"""Of levels with many pairs, the one that is drawn (train, where no ceiling of generalisation hides the order)."""
+"""Pair to draw for levels with many pairs (train, where no ceiling of generalisation hides the order)."""
 RAW = label(BASELINE)
 _SHADES = shades(9)
 """Colours of K = 1, 2, 4, ..., 256."""
 
 
 class RankedPair(NamedTuple):
-    """Designs of a pair with the Pass@1 at which each ended (n,)."""
+    """Designs of a pair with the Pass@1 (n,) at the end of each."""
 
     level: str
-    """language model, simulator, published or public."""
+    """"language model", "simulator", "published" or "public"."""
     pair: str
     split: str
     noise: tuple[NoiseRatios, ...]
-    """r and phi; several that were tried where nobody measured them."""
+    """r and phi; several values to try where they were not measured."""
     designs: tuple[Design, ...]
-    """With their rounds."""
+    """Designs with their numbers of rounds."""
     ends: np.ndarray
     base: float = float("nan")
     """Pass@1 of the base model."""
     error: MeasuredNoise | None = None
-    """The measurements behind `noise`, with errors."""
+    """Measurements behind `noise`, with their errors."""
     base_noise: NoiseRatios | None = None
-    """r and phi of the base policy, where `noise` was measured later."""
+    """r and phi of the base policy, where `noise` was measured after some training."""
     known: tuple[KnownRun, ...] = ()
-    """The runs that a forecast may see."""
+    """Runs that a forecast may use."""
     curves: pd.DataFrame = pd.DataFrame()
-    """design (index into `designs`), round, value: means over seeds."""
+    """Means over seeds, with columns design (index into `designs`), round and value."""
 
 
 def language_pairs() -> Iterator[RankedPair]:
-    """Test Pass@1 of the runs that come with rftlab, r and phi of the pilots. Known to forecasts: the pilot's designs
-    where the whole grid is there, the baseline alone otherwise; seed 0."""
+    """Yield test Pass@1 of the runs that come with rftlab, with r and phi of the pilots. Forecasts know the pilot's
+    designs where the whole grid was run, otherwise the baseline alone; seed 0."""
     curves = shipped_runs()
     for name in shipped_pairs():
         own, base = curves[curves["pair"] == name], shipped_base(name)
@@ -97,7 +99,7 @@ def language_pairs() -> Iterator[RankedPair]:
 def ranked_pair(
     level: str, pair: str, split: str, own: pd.DataFrame, noise: MeasuredNoise, known: tuple[str, ...]
 ) -> RankedPair:
-    """From the rows of a pair's runs; runs that ended early are left out."""
+    """Return a pair from the rows of its runs; runs that ended early are left out."""
     column = f"{split}_pass_at_1"
     own = own[own["cell"].isin(list(CELLS))]
     last = own[own["round"] == own["planned_rounds"]].groupby("cell")
@@ -120,8 +122,8 @@ def ranked_pair(
 
 
 def curve_points(pair: RankedPair) -> pd.DataFrame:
-    """Rows design, batch_size, rollouts_each, round, rollouts, tau, value, last: the curves, or where there are none
-    the ends."""
+    """Return rows design, batch_size, rollouts_each, round, rollouts, tau, value, last: those of the curves, or of the
+    ends where there are no curves."""
     rows = pair.curves
     if rows.empty:
         rounds = [design.rounds for design in pair.designs]
@@ -147,8 +149,8 @@ def curve_points(pair: RankedPair) -> pd.DataFrame:
 
 
 def collapse(pairs: list[RankedPair]) -> Drawn:
-    """A column per pair: Pass@1 along the runs of all designs against rollouts, above, and against tau, below; dots
-    are ends, their colour K; Spearman correlations of the ends."""
+    """Draw a column for each pair: Pass@1 along the runs of all designs against rollouts, above, and against tau,
+    below. Dots are ends, their colour is K, and titles have Spearman correlations of the ends."""
     tables = [curve_points(pair) for pair in pairs]
     panels = []
     for axis in AXES:
@@ -177,7 +179,7 @@ def _panel(title: str, table: pd.DataFrame, axis: str) -> Panel:
 
 
 def simulated_pairs(root: Path) -> Iterator[RankedPair]:
-    """Train and test Pass@1 of the study in a results folder, if it has one."""
+    """Yield train and test Pass@1 of the study in a results folder, if it has one."""
     if not has_study(root, "sim"):
         return
     study = read_study(root, "sim")
@@ -190,9 +192,8 @@ def simulated_pairs(root: Path) -> Iterator[RankedPair]:
 
 
 def published_pairs() -> Iterator[RankedPair]:
-    """Return the numbers that arXiv 2601.22532 reports, with r and phi of the simulated pair, whose parameters were
-    fitted to these very numbers on GSM8K, to those of the base model and of (32, 1) on MATH. These two are known to
-    forecasts."""
+    """Yield the numbers that arXiv 2601.22532 reports, with r and phi of the simulated pair. Its parameters were fitted
+    to these very numbers on GSM8K, and to those of the base model and of (32, 1) on MATH. Forecasts know these two."""
     for name in pairs_at("sim"):
         model, dataset = PAIRS[name].model, PAIRS[name].dataset
         base_noise, noise = simulated_noise(name)
@@ -216,8 +217,8 @@ def published_pairs() -> Iterator[RankedPair]:
 
 
 def public_pairs() -> Iterator[RankedPair]:
-    """PODS after six hours, GSM8K, mean of ten runs a cell: one prompt a round, K the responses trained on. Nobody
-    measured r. The law leaves out rules that select responses."""
+    """Yield PODS after six hours on GSM8K, means of ten runs a cell: one prompt a round, K the responses trained on. r
+    was not measured, and the law does not cover rules that select responses."""
     runs = store.runs()
     rows = store.score_rows(store.of_source("pods", runs, store.curves()), "gsm8k")
     rows = rows[rows["seconds"] == SIX_HOURS].merge(runs, on="run_id")
@@ -233,36 +234,37 @@ def public_pairs() -> Iterator[RankedPair]:
 
 
 class LawScore(NamedTuple):
-    """Of a pair; nan where a number cannot be had. Spearman rank correlations with the Pass@1 at the end."""
+    """Scores of the law for a pair; nan where a number is not available. Correlations are Spearman rank correlations
+    with the Pass@1 at the end."""
 
     noise: NoiseRatios
-    """r and phi; of several, those that rank best."""
+    """r and phi; where several were tried, those that rank best."""
     law: float
     at_base: float
-    """The law with r and phi of the base policy."""
+    """Correlation of the law with r and phi of the base policy."""
     plain: float
-    """B / (r + 1/K): no word of baselines."""
+    """Correlation of B / (r + 1/K), which ignores baselines."""
     rollouts: float
-    """Rollouts of the run, support included."""
+    """Correlation of the run's rollouts, support included."""
     prompts: float
-    """Prompts of the run."""
+    """Correlation of the run's prompts."""
     regret: float
-    """At equal rollouts a round: Pass@1 of the best design less that of the one that the law puts first."""
+    """At equal rollouts a round, Pass@1 of the best design minus that of the design that the law ranks first."""
     held_out: int
-    """Designs that were forecast."""
+    """Number of designs that were forecast."""
     error: float
     """Mean absolute error of the forecasts of designs whose runs were not known."""
     covered: float
-    """Share of them within the 80% interval."""
+    """Share of these designs within the 80% interval."""
 
 
 def law_times(designs: tuple[Design, ...], noise: NoiseRatios, plain: bool = False) -> np.ndarray:
-    """tau (n,) at the end of each design."""
+    """Return tau (n,) at the end of each design."""
     return np.array([design.rounds * time_per_round(design, noise, plain) for design in designs])
 
 
 def score_law(pair: RankedPair) -> LawScore:
-    """All of it for a pair."""
+    """Return all scores of the law for a pair."""
     designs, ends, base = pair.designs, pair.ends, pair.base_noise
     ranks = [rank_agreement(law_times(designs, noise), ends) for noise in pair.noise]
     law = max(ranks, key=lambda value: np.nan_to_num(value, nan=-2))
@@ -280,7 +282,8 @@ def score_law(pair: RankedPair) -> LawScore:
 
 
 def regret(pair: RankedPair, noise: NoiseRatios) -> float:
-    """Of the law's choice among designs without window or support that spend the most common number of rollouts."""
+    """Return the regret of the law's choice among designs without window or support that spend the most common number
+    of rollouts."""
     plain = [i for i, one in enumerate(pair.designs) if one.replay_window == one.support_rollouts == 0]
     spent = np.array([pair.designs[i].round_rollouts for i in plain])
     values, counts = np.unique(spent, return_counts=True)
@@ -292,7 +295,8 @@ def regret(pair: RankedPair, noise: NoiseRatios) -> float:
 
 
 def forecast_errors(pair: RankedPair) -> tuple[int, float, float]:
-    """Designs forecast, mean absolute error, and share within the 80% interval, of those with no known run."""
+    """Return the number of designs forecast, the mean absolute error, and the share within the 80% interval, for
+    designs without a known run."""
     seen = {label(run.design) for run in pair.known}
     held = [i for i, one in enumerate(pair.designs) if label(one) not in seen]
     if not held or not pair.known or pair.error is None:
@@ -304,7 +308,7 @@ def forecast_errors(pair: RankedPair) -> tuple[int, float, float]:
 
 
 def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScore]]) -> None:
-    """A row per pair and split, by level."""
+    """Print a row for each pair and split, by level."""
     correlations = (Column(name, ".2f") for name in ("phi", "law", "base", "f = 1", "B K", "B"))
     title, regret = "Spearman rank correlation with Pass@1 at the end", Column("regret", ".3f")
     ranks = Table("pair", "n", "r", *correlations, regret, title=title, **NARROW)
@@ -328,7 +332,7 @@ def show_law_scores(console: Console, scores: Iterable[tuple[RankedPair, LawScor
 
 
 def score_all(console: Console, results: Path, quiet: bool) -> None:
-    """Score the law wherever ranks are known, print it, and draw it."""
+    """Score the law wherever ranks are known, print the scores, and draw them."""
     root = open_store(results)
     scores = []
     with step_progress(console, "pairs", quiet) as step:
@@ -353,7 +357,7 @@ def _all_pairs(root: Path) -> Iterator[RankedPair]:
 
 
 def _drawn(pairs: list[RankedPair]) -> list[RankedPair]:
-    """Pairs of the figure: those with the most designs first."""
+    """Return the pairs of the figure: those with the most designs first."""
     measured = sorted((one for one in pairs if one.level == "language model"), key=lambda one: -len(one.designs))
     return measured + [one for one in pairs if SHOWN.get(one.level) == one.pair and one.split == "train"]
 

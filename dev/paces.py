@@ -1,12 +1,11 @@
-"""Tests of the law on curves of imported runs, that is how fast designs learn and which r / phi fits that:
-`python -m dev.paces imported:NAME [RESULTS]`.
+"""Test the law on curves of imported runs, how fast designs learn and which r / phi fits that: `python -m dev.paces
+imported:NAME [RESULTS]`.
 
 All curves of one model and task are fitted by one P = A expit(logit(p0 / A) + (pace t)^q) with a pace for each design.
 Paces are compared with the law's, sqrt(B / (r + f / K)) x updates^(1/4) with f = K / (K - 1) and r in units of phi, and
-with powers of B and K. The step size is that of the runs, so that runs of one learning rate alone are compared.
-
-"Critical Batch Size for LLM Policy Optimization" (OpenReview uK4kMpNx0W) splits the same noise, on the runs that
-docs/forecast.md fits, and finds that noise within prompts dominates and N = B K counts: r / phi near 0.
+with powers of B and K. The step size is that of the runs, so only runs of one learning rate are compared. "Critical
+Batch Size for LLM Policy Optimization" (OpenReview uK4kMpNx0W) splits the same noise, on the runs that docs/forecast.md
+fits. It finds that noise within prompts dominates and N = B K counts: r / phi near 0.
 """
 
 import sys
@@ -31,39 +30,39 @@ from rftlab.studies.forecast.law.curve import NOISE
 from rftlab.studies.forecast.law.limits import round_updates
 
 COUNTED = 8
-"""Values of a curve that count as independent."""
+"""Number of values of a curve that count as independent."""
 RATIOS = np.append(0.0, np.geomspace(1e-3, 10, 13))
-"""r / phi that are tried."""
+"""Values of r / phi that are tried."""
 INSIDE = 3.84
-"""Rise of chi-square, in units of its least over the degrees of freedom, at the bounds of a 95% interval."""
+"""Rise of chi-square, in units of its minimum over the degrees of freedom, at the bounds of a 95% interval."""
 
 
 class CurveFit(NamedTuple):
-    """A fit of one curve to all: chi-square, and the parameters: logits of p0 / A and A, log q, log pace of the first
-    design, and those of the others."""
+    """Fit of one curve to all designs: chi-square, and the parameters, which are logits of p0 / A and A, log q, log
+    pace of the first design, and those of the others."""
 
     square: float
     x: np.ndarray
     errors: np.ndarray
-    """Standard errors (n,), the noise as large as the residuals."""
+    """Standard errors (n,), with noise as large as the residuals."""
 
 
 class PaceFits(NamedTuple):
-    """The findings of the curves of designs."""
+    """Fits of the curves of several designs."""
 
     designs: tuple[Design, ...]
     labels: tuple[str, ...]
     paces: np.ndarray
-    """Of each over that of the first, a free number each: (designs,)."""
+    """(designs,) pace of each design over that of the first, as free parameters."""
     errors: np.ndarray
-    """Standard errors of their logarithms; 0 for the first."""
+    """(designs,) standard errors of the logarithms of paces; 0 for the first."""
     profile: np.ndarray
-    """Chi-square at RATIOS less its least, in units of its least over the degrees of freedom; nan where K does not
-    vary, because then r / phi moves all paces alike."""
+    """Chi-square at RATIOS minus its minimum, in units of its minimum over the degrees of freedom; nan where K does not
+    vary, because then r / phi changes all paces alike."""
     powers: dict[str, Estimate]
-    """Of B and of K, those that vary, fitted together."""
+    """Powers of B and of K, those that vary, fitted together."""
     squares: dict[str, float]
-    """Chi-square over degrees of freedom: free paces, the law, powers, and no difference."""
+    """Chi-square over degrees of freedom of four models: free paces, the law, powers, and no difference."""
 
 
 def fit_paces(groups: list[Group]) -> PaceFits:
@@ -105,15 +104,15 @@ def fit_paces(groups: list[Group]) -> PaceFits:
 
 
 def believed_ratio(profiles: list[np.ndarray]) -> Estimate:
-    """r / phi with its 95% interval, one for several fits, from the sum of their profiles. Bounds are values of
-    RATIOS."""
+    """Return r / phi with its 95% interval for several fits together, from the sum of their profiles. Bounds are values
+    of RATIOS."""
     total = np.sum(profiles, axis=0)
     inside = RATIOS[total <= total.min() + INSIDE]
     return Estimate(float(RATIOS[total.argmin()]), float(inside.min()), float(inside.max()))
 
 
 def _law_paces(designs: tuple[Design, ...], ratio: float) -> np.ndarray:
-    """Logarithms (designs,) of the law's paces over the first."""
+    """Return the logarithms (designs,) of the law's paces over the first."""
     logs = np.log([design_pace(one, NoiseRatios(ratio)) for one in designs])
     return logs - logs[0]
 
@@ -124,8 +123,8 @@ def _fit(
     offsets: np.ndarray,
     start: np.ndarray | None = None,
 ) -> CurveFit:
-    """Fit the curve and `slopes` (designs, n) @ x, what is left of log paces beside `offsets` (designs,). start: where
-    the search begins, of several places if left out."""
+    """Fit the curve, with log paces `slopes` (designs, n) @ x plus `offsets` (designs,). start: parameters where the
+    search begins, by default several."""
     weights = np.concatenate([np.full(len(at), np.sqrt(min(1.0, COUNTED / len(at)))) for at, _ in points])
     values = np.concatenate([value for _, value in points])
     longest = max(float(at.max()) for at, _ in points)
@@ -153,7 +152,7 @@ def _fit(
 
 
 def show_paces(console: Console, title: str, fit: PaceFits) -> None:
-    """Paces of designs, powers of B and K, and how well each fits."""
+    """Print the paces of designs, the powers of B and K, and the errors of each model."""
     law = NoiseRatios(0.0)
     first = design_pace(fit.designs[0], law)
     table = Table("design", "B", "K", "updates", Column("pace", ".2f"), "95%", Column("law, r = 0", ".2f"), title=title)
@@ -170,8 +169,8 @@ def show_paces(console: Console, title: str, fit: PaceFits) -> None:
 
 
 def show_imported(console: Console, name: str, results: Path) -> None:
-    """How fast the designs of imported runs learn, for each model, task and learning rate of which B or K varies, and
-    r / phi of all. Raises UserError where there is none."""
+    """Print how fast the designs of imported runs learn, for each model, task and learning rate in which B or K varies,
+    and r / phi of all. Raises UserError where there is none."""
     source = free_source(name)
     sets: dict[tuple, list[Group]] = {}
     for group in group_runs(source.runs(results), TEST, source.task):

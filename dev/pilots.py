@@ -1,6 +1,5 @@
-"""Take the measurements of base models in a results folder as those that come with the package: `python -m dev.pilots
-RESULTS` (`make pilots`).
-"""
+"""Ship the measurements of base models in a results folder with the package: `python -m dev.pilots RESULTS` (`make
+pilots`)."""
 
 import json
 import sys

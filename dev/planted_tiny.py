@@ -1,8 +1,7 @@
-"""Runs of the `tiny` language model in which something is planted: `python -m dev.planted_tiny FOLDER
-[RUN ...]`.
+"""Train runs of the `tiny` language model with a planted fault: `python -m dev.planted_tiny FOLDER [RUN ...]`.
 
-A quarter of an hour of one core, a minute a run. FOLDER keeps what is finished. Without names all runs are made, and
-their tables become the file that comes with rftlab; `dev.diagnose_cases` scores it.
+This takes a quarter of an hour of one core, a minute a run. FOLDER keeps finished runs. Without names all runs are
+made, and their tables become the file that comes with rftlab; `dev.diagnose_cases` scores it.
 """
 
 import sys
@@ -41,25 +40,25 @@ COLUMNS = (
     "mismatch",
 )
 QUESTIONS = 500
-"""Of an evaluation; one response to each."""
+"""Number of questions in an evaluation, with one response to each."""
 
 
 class PlantedRun(NamedTuple):
-    """A configuration, what is planted in it, and what samples in it where that is no engine of ours."""
+    """A configuration with a planted fault, and an engine or reward where that is the fault."""
 
     name: str
     planted: tuple[str, ...]
-    """Kinds of findings."""
+    """Kinds of findings that are planted."""
     clear: tuple[str, ...]
-    """Kinds that are certainly not in it. A kind that is in neither is not scored."""
+    """Kinds of findings that are certainly absent. A kind in neither is not scored."""
     run: LLMRun
     engine: Callable[..., Any] | None = None
     reward: Callable[..., Any] | None = None
-    """In place of the task's."""
+    """Reward in place of the task's."""
 
     @property
     def truth(self) -> dict[str, bool]:
-        """By kind."""
+        """Truth by kind of finding."""
         return dict.fromkeys(self.planted, True) | dict.fromkeys(self.clear, False)
 
 
@@ -74,7 +73,7 @@ HEALTHY = (COLLAPSE, STEP, SILENT, FORMAT, APART, "noise above progress")
 
 
 def planted_runs() -> list[PlantedRun]:
-    """All of them: one fault each, at the settings of the pair otherwise."""
+    """Return all runs: one fault each, with the settings of the pair otherwise."""
     usual, several, pairs = _design(), _design(minibatches=16), _design(rollouts=2)
     short, still = _design(rounds=60, eval_every=2), (COLLAPSE, STEP, APART)
     found = []
@@ -114,19 +113,20 @@ def _run(pair: str, rate: float, design: Design, seed: int) -> LLMRun:
     start = start_at(pair, "llm")
     asked = Evaluation(greedy=False, train_subset=1, test_subset=QUESTIONS)
     optimizer = replace(start.optimizer, learning_rate=rate)
-    # a fault of the sampler is to be seen in the log, not to stop the run
+    # a fault of the sampler must show in the log instead of stopping the run
     return replace(start, design=design, optimizer=optimizer, evaluation=asked, max_mismatch=100.0, seed=seed)
 
 
 def marked(responses: list[str]) -> list[float]:
-    """1 where a response has the marker and something behind it, right or wrong: right answers teach nothing."""
+    """Return 1 where a response has the marker and text behind it, right or wrong, so that right answers are not
+    rewarded."""
     from rftlab.llm.rewards.answers import marked_symbol
 
     return [float(marked_symbol(response) is not None) for response in responses]
 
 
 def warmer(policy, codec):
-    """Samples at a temperature 1.3 times the one that the trainer knows."""
+    """Return an engine that samples at 1.3 times the temperature that the trainer assumes."""
     from rftlab.llm.engines.rollouts import HFEngine
 
     class Warmer(HFEngine):
@@ -137,7 +137,7 @@ def warmer(policy, codec):
 
 
 def older(policy, codec):
-    """Takes the trainer's weights over every tenth round alone."""
+    """Return an engine that takes over the trainer's weights only every tenth round."""
     from copy import deepcopy
 
     from rftlab.llm.engines.rollouts import HFEngine
@@ -154,7 +154,7 @@ def older(policy, codec):
 
 
 def make(folder: Path, each: PlantedRun) -> pd.DataFrame:
-    """Train a run in the folder, or read it there; its rows with COLUMNS."""
+    """Train a run in the folder, or read it there; return its rows with COLUMNS."""
     from rftlab.llm.train import train
 
     done = train(each.run, folder / each.name.replace(" ", "-"), engine_of=each.engine, reward=each.reward)
@@ -163,13 +163,13 @@ def make(folder: Path, each: PlantedRun) -> pd.DataFrame:
 
 
 def shipped() -> pd.DataFrame:
-    """The tables that come with rftlab: rows with COLUMNS."""
+    """Return the tables that come with rftlab: rows with COLUMNS."""
     with FILE.open("rb") as file:
         return pd.read_parquet(file)
 
 
 def main(arguments: list[str]) -> None:
-    """Make all runs, or those that are named."""
+    """Make all runs, or the named ones."""
     folder, runs = Path(arguments[0]), {each.name: each for each in planted_runs()}
     for name in arguments[1:]:
         check_choice("run", name, tuple(runs))

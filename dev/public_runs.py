@@ -1,6 +1,6 @@
-"""Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
+"""Ship a folder of the collection of public runs with the package: `python -m dev.public_runs FOLDER`.
 
-Numbers of sources with a licence are shipped as tables. The others give figures, as pictures, and the statistics
+Numbers of sources with a licence are shipped as tables. From the others come pictures of figures, and the statistics
 that rftlab.studies.analysis.public.claims reads, each with its reference.
 """
 
@@ -38,32 +38,33 @@ DOTS_PER_INCH, DIGITS = 130, 6
 UNINTENDED = tuple(
     (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
 )
-"""Runs of one configuration and seed under two names, over the rounds that both have."""
+"""Pairs of runs with one configuration and seed under two names, over the rounds that both have."""
 COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
-"""Learning rates that collapse or stall, as their curves show."""
+"""Runs whose learning rates collapse or stall, as their curves show."""
 ONE_AXIS = "c rate × steps"
-"""The claim about a fit to the curves of shibukizero."""
+"""Name of the claim about a fit to the curves of shibukizero."""
 LICENSED = [source.name for source in SOURCES if source.shipped]
 
 
 class Collection(NamedTuple):
-    """Public runs."""
+    """Tables of public runs."""
 
     runs: pd.DataFrame
-    """A row a run: its settings, licence, commit and path in the source; empty where the source does not say."""
+    """One row per run with its settings, licence, commit and path in the source; empty where the source does not give
+    it."""
     curves: pd.DataFrame
-    """A row a value: COLUMNS."""
+    """One row per value, with COLUMNS."""
     endpoints: pd.DataFrame
     """Single scores without a curve, as fractions."""
 
     def of_source(self, source: str) -> pd.DataFrame:
-        """Curves of a source's runs."""
+        """Return the curves of a source's runs."""
         return of_source(source, self.runs, self.curves)
 
 
 def read_folder(folder: Path) -> Collection:
-    """The whole collection from a folder with runs.csv, curves.csv and endpoints.csv. Raises UserError where one is
-    missing or lacks a column."""
+    """Return the whole collection from a folder with runs.csv, curves.csv and endpoints.csv. Raises UserError where one
+    is missing or lacks a column."""
     tables = []
     for name in ("runs", "curves", "endpoints"):
         path = folder / f"{name}.csv"
@@ -76,7 +77,7 @@ def read_folder(folder: Path) -> Collection:
 
 
 def tables_of(collection: Collection) -> dict[str, bytes]:
-    """Files with the numbers that are shipped."""
+    """Return the files with the numbers that are shipped."""
     runs, endpoints = (table[table["source"].isin(LICENSED)] for table in (collection.runs, collection.endpoints))
     curves = collection.curves.loc[collection.curves["run_id"].isin(runs["run_id"]), COLUMNS]
     ends = endpoints.to_csv(index=False, lineterminator="\n").encode()
@@ -90,14 +91,14 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def pair_differences(curves: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Differences of each unintended pair at the evaluations that both have, round 0 aside."""
+    """Return the differences of each unintended pair at the evaluations that both have, without round 0."""
     table = score_rows(curves).pivot(index="round", columns="run_id", values="value")
     table = table[table.index > 0]
     return {own: (table[other] - table[own]).dropna().to_numpy() for other, own in UNINTENDED}
 
 
 def pair_spreads(curves: pd.DataFrame) -> list[dict[str, Any]]:
-    """Mean absolute difference of each unintended pair."""
+    """Return the mean absolute difference of each unintended pair."""
     return [
         {
             "source": "shibukizero",
@@ -111,14 +112,14 @@ def pair_spreads(curves: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def pair_noise(curves: pd.DataFrame) -> Mean:
-    """Noise of a difference of two single runs: mean square over evaluations, then over pairs."""
+    """Return the noise of a difference of two single runs, as a mean square over evaluations and then over pairs."""
     differences = pair_differences(curves)
     return Mean(0.0, float(np.sqrt(np.mean([np.mean(d**2) for d in differences.values()]))), len(differences))
 
 
 def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
-    six starts, floor and ceiling within [0, 1]."""
+    """Return floor, ceiling, slope and log of the middle of the sigmoid in log x (n,) that is closest to y (n,): the
+    best of six starts, with floor and ceiling within [0, 1]."""
     middle = np.log(x).mean()
     starts = [[logit(0.05), logit(0.9), slope, middle + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)]
     # least squares of a sigmoid has local minima, so that one start is not enough
@@ -127,13 +128,13 @@ def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Values of a fit at x (n,)."""
+    """Return the values of a fit at x (n,)."""
     floor, ceiling = expit(fitted[0]), expit(fitted[1])
     return floor + (ceiling - floor) * expit(fitted[2] * (np.log(x) - fitted[3]))
 
 
 def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
+    """Return the root mean square error on each group (G,), sorted by name, of the sigmoid fitted to the others."""
     errors = []
     for group in np.unique(groups):
         own = groups == group
@@ -142,8 +143,8 @@ def left_out_errors(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndar
 
 
 def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
-    """Test scores after round 0 of the runs whose learning rate alone differs: run_id, round, value and rate; those
-    that collapse only where asked."""
+    """Return test scores after round 0 of the runs that differ only in learning rate: run_id, round, value and rate.
+    collapsed: whether to include runs that collapse."""
     rows = score_rows(curves)
     rows = rows[rows["run_id"].str.startswith("shibuki/lr") & (rows["round"] > 0)]
     rows = rows if collapsed else rows[~rows["run_id"].isin(COLLAPSED)]
@@ -151,7 +152,7 @@ def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
 
 
 def one_axis(curves: pd.DataFrame) -> list[Part]:
-    """By how much a sigmoid of rate x steps is closer to a rate that was left out than one of steps."""
+    """Return how much closer to a left-out rate a sigmoid of rate x steps is than one of steps."""
     rows = rate_points(curves, collapsed=False)
     y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
     errors = [left_out_errors(x, y, rate) for x in (steps, rate * steps)]
@@ -161,7 +162,7 @@ def one_axis(curves: pd.DataFrame) -> list[Part]:
 
 
 def judge_source(source: str, curves: pd.DataFrame, noise: Mean) -> list[ClaimFinding]:
-    """A finding for every claim about a source, from its curves and the noise of single runs."""
+    """Return a finding for every claim about a source, from its curves and the noise of single runs."""
     return [
         find(claim, one_axis(curves) if claim.name == ONE_AXIS else claim.parts(curves, noise))
         for claim in CLAIMS
@@ -170,12 +171,12 @@ def judge_source(source: str, curves: pd.DataFrame, noise: Mean) -> list[ClaimFi
 
 
 def rmse(x: np.ndarray, y: np.ndarray) -> float:
-    """Root mean square error of the sigmoid fitted to the very points."""
+    """Return the root mean square error of the sigmoid fitted to these points."""
     return float(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x, y), x) - y) ** 2)))
 
 
 def measure_facts(collection: Collection) -> PublicFacts:
-    """Statistics of a collection that holds every source."""
+    """Return the statistics of a collection that holds every source."""
     own = collection.of_source("shibukizero")
     noise = pair_noise(own)
     findings = judge_source("shibukizero", own, noise)
@@ -191,7 +192,7 @@ def _fit(own, collapsed: bool) -> dict[str, float]:
 
 
 def to_json(facts: PublicFacts) -> str:
-    """Facts as JSON, six digits; an open end of a range is null."""
+    """Return facts as JSON with six digits; an open end of a range is null."""
     whole = {
         "noise": {"scale": facts.noise.error, "pairs": facts.noise.freedom},
         "spreads": facts.spreads,
@@ -224,7 +225,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _lines(rows: pd.DataFrame, runs: Mapping[str, str], colours: list[str], dash: str = "-", marker: str = ""):
-    """A line for each of some runs, by what it is called."""
+    """Return a line for each of some runs, with its name in the legend."""
     shown = []
     for (run, name), colour in zip(runs.items(), colours, strict=False):
         own = rows[rows["run_id"] == run].sort_values("round")
@@ -237,8 +238,8 @@ def _keys(series: list[PlotSeries]) -> tuple[LegendKey, ...]:
 
 
 def learning_rates(curves: pd.DataFrame) -> Drawn:
-    """Test Pass@1 of runs whose learning rate alone differs, against steps and against rate x steps, with the sigmoid
-    that is closest to all that do not collapse."""
+    """Draw test Pass@1 of runs that differ only in learning rate, against steps and against rate x steps, with the
+    sigmoid that is closest to all that do not collapse."""
     rows, kept = rate_points(curves, collapsed=True), rate_points(curves, collapsed=False)
     panels = []
     for label, by_rate in (("steps", False), ("learning rate × steps", True)):
@@ -260,8 +261,8 @@ def learning_rates(curves: pd.DataFrame) -> Drawn:
 
 
 def single_runs(curves: pd.DataFrame) -> Drawn:
-    """Test Pass@1 of single runs that differ in one choice: the advantage, and updates a round; dotted: unintended
-    repeats of the configuration of the same colour."""
+    """Draw test Pass@1 of single runs that differ in one choice, the advantage or the updates a round. Dotted lines are
+    unintended repeats of the configuration of the same colour."""
     rows = score_rows(curves)
     advantages = {"lr4e-5": "centred, divided by deviation", "no-std": "centred", "no-baseline": "raw reward"}
     passes = {
@@ -289,7 +290,7 @@ def single_runs(curves: pd.DataFrame) -> Drawn:
 
 
 def starts(verl: pd.DataFrame, josancamon: pd.DataFrame) -> Drawn:
-    """Test Pass@1 of two sources with two single runs each."""
+    """Draw test Pass@1 of two sources with two single runs each."""
     panels = []
     for rows in map(score_rows, (verl, josancamon)):
         series = _lines(
@@ -305,11 +306,12 @@ PICTURES: dict[str, tuple[Callable[..., Drawn], tuple[str, ...]]] = {
     "public_single_runs.png": (single_runs, ("shibukizero",)),
     "public_starts.png": (starts, ("verl_logs", "josancamon")),
 }
-"""The function that draws each file of rftlab.studies.analysis.public.show, and whose curves it gets."""
+"""For each picture of rftlab.studies.analysis.public.show, the function that draws it, and the sources whose curves it
+gets."""
 
 
 def pictures_of(collection: Collection) -> dict[str, bytes]:
-    """Files with figures of the numbers that are not."""
+    """Return the files with figures of the numbers that are not shipped."""
     found = {}
     for file, (draw, sources) in PICTURES.items():
         chart, _ = draw(*(collection.of_source(source) for source in sources))

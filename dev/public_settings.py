@@ -1,5 +1,5 @@
-"""Count what became of the settings of public runs: `python -m dev.public_settings FOLDER..` writes the table that
-`rftlab check` and `rftlab advise` compare with.
+"""Count the outcomes of settings of public runs: `python -m dev.public_settings FOLDER..` writes the table with which
+`rftlab check` and `rftlab advise` compare.
 
 A folder has runs.csv and curves.csv. A row counts the runs of a source that share model, adapter, precision, B, K,
 updates, learning rate and KL coefficient, train with a baseline and were evaluated after round 0. It has the number of
@@ -19,11 +19,11 @@ from rftlab.studies.readers.designs.values import weight_precision
 
 KEYS = ["source", "model", "billions", "lora", "precision", "prompts", "rollouts", "updates", "rate", "kl"]
 OTHER = ("prompt", "subset_rule")
-"""Variations of runs that say nothing of these settings: the prompt, and which responses are trained on."""
+"""Variations of runs that do not concern these settings: the prompt, and the responses that are trained on."""
 
 
 def read_ends(folder: Path) -> pd.DataFrame:
-    """A row a run: its settings, its best and its last test Pass@1."""
+    """Return one row per run with its settings, its best and its last test Pass@1."""
     runs = pd.read_csv(folder / "runs.csv", dtype={"kl_coefficient": str}).rename(
         columns={"prompts_per_round": "prompts", "rollouts_per_prompt": "rollouts", "updates_per_round": "updates",
                  "learning_rate": "rate"})  # fmt: skip
@@ -44,8 +44,8 @@ def read_ends(folder: Path) -> pd.DataFrame:
 
 
 def count_settings(ends: pd.DataFrame) -> pd.DataFrame:
-    """Runs, failed ones and relative ends of every setting. A run failed if it ends below FALLEN of its own best, or of
-    the best run of its source and model at the same or a lower rate."""
+    """Return runs, failed runs and relative ends of every setting. A run failed if it ends below FALLEN of its own
+    best, or of the best run of its source and model at the same or a lower rate."""
     fell = []
     for run in ends.itertuples():
         own = ends[(ends["source"] == run.source) & (ends["model"] == run.model) & (ends["rate"] <= run.rate)]

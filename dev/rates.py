@@ -23,12 +23,12 @@ from rftlab.studies.data.runs.runner import collect
 
 _SPLITS = EXPERIMENTS["tradeoff"].cells
 CELLS = (BASELINE, EXPERIMENTS["rollouts"].cells[1], _SPLITS[0], _SPLITS[-2])
-"""The minimalist baseline, (32, 8), and the ends of the trade-off: (1, 256) and (256, 1)."""
+"""Cells that are run: the minimalist baseline, (32, 8), and the ends of the trade-off, (1, 256) and (256, 1)."""
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 
 
 def points_at(pair: str, rates: list[float], seeds: int) -> list[list[RunSpec]]:
-    """The runs of each rate."""
+    """Return the runs of each rate."""
     start = start_at(pair, "llm")
     start = replace(start, evaluation=replace(start.evaluation, split="validation"))
     designs = [replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every) for cell in CELLS]
@@ -43,13 +43,13 @@ def points_at(pair: str, rates: list[float], seeds: int) -> list[list[RunSpec]]:
 
 
 def scores(curves: pd.DataFrame) -> pd.Series:
-    """Validation Pass@1 after training by cell, means over seeds; one that diverged counts as 0."""
+    """Return validation Pass@1 after training by cell, means over seeds; a run that diverged counts as 0."""
     last = curves[curves["round"] == curves["planned_rounds"]].groupby("cell")["test_pass_at_1"].sum()
     return last.reindex(map(label, CELLS), fill_value=0.0) / curves["seed"].nunique()
 
 
 def main() -> None:
-    """Run, and print the table."""
+    """Run the cells, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES))

@@ -25,7 +25,7 @@ MOVES = tuple(
     for name, values in (("K", (4, 2, 1)), ("M", (1, 3, 7)), ("B", (64, 128, 256)), ("K", (2, 4, 8)))
     for value in values
 )
-"""Each slider in turn, with the value that it is dragged to."""
+"""Moves of the recording: a slider, and the value to which it is dragged."""
 WIDTH, HEIGHT, SHOWN, COLORS = 1120, 800, 840, 48
 MOVE = """
     const slider = document.querySelector(arguments[0]);
@@ -43,7 +43,7 @@ def take_screenshots(driver: Any, address: str) -> Iterator[bytes]:
     for name, value in MOVES:
         before = curves
         driver.execute_script(MOVE, f"#knob-{name}", BY_NAME[name].stops.index(value))
-        while curves == before:  # the server has not heard of it
+        while curves == before:  # until the server has received it
             time.sleep(0.1)
             curves = settled(driver)
         time.sleep(0.5)  # until the last points are drawn
@@ -65,7 +65,7 @@ def write_gif(shots: list[bytes], path: Path) -> None:
 
 
 def main() -> None:
-    """Record, and print what was written."""
+    """Record the picture, and print its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, nargs="?", default=ROOT / "docs" / "explorer.gif")
     path = parser.parse_args().path

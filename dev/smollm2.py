@@ -1,5 +1,4 @@
-"""Run the reference cells of SmolLM2: `python -m dev.smollm2 RESULTS`. Finished ones are not run
-again."""
+"""Run the reference cells of SmolLM2: `python -m dev.smollm2 RESULTS`. Finished cells are not repeated."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The suite's frozen anchors, its table of record, and the page that shows it.
+"""Make the suite's frozen anchors, its table of record, and the page that shows it.
 
 python -m dev.suite anchors                  # studies/assets/suite_anchors.csv: once for each version
 python -m dev.suite record FOLDER 3          # studies/assets/suite_record.csv: all cards, or those named next; goes on
@@ -36,20 +36,20 @@ ASSETS, DOCS = ROOT / "studies" / "assets", ROOT / "docs"
 SHOWN = ("reinforce", "grpo", "gspo", "pkpo")
 """Estimators with a colour in the page's figure."""
 FIRST = (*SHOWN, "rloo", "dr_grpo", "grpo_verl", "best_minus_second", "dapo", "tis")
-"""Those that run first: what the page shows or asks."""
+"""Estimators that run first, because the page shows or needs them."""
 LEVEL = 0.03
-"""A difference of mean cells below which two are level; repeats of public runs differ by 0.045 to 0.08."""
+"""Difference of mean cells below which two are tied; repeats of public runs differ by 0.045 to 0.08."""
 MOST, SEEDS, FACTORS = 256, 2, (0.5, 1.0, 2.0, 4.0)
 
 
 def clean(task: SuiteTask) -> SuiteTask:
-    """A task without lag, queue, noise and flips."""
+    """Return a task without lag, queue, noise and flips."""
     off = {name: value for name, value in task.environment.items() if name not in ("reward_noise", *FLIPS)}
     return task._replace(environment={**off, "sticky_flips": False}, lag=0, every=1)
 
 
 def anchor_row(task: SuiteTask) -> dict[str, object]:
-    """Both anchors: the untrained policy, and the best rate of a run with 16 times the rollouts."""
+    """Return both anchors of a task: the untrained policy, and the best rate of a run with 16 times the rollouts."""
     size = {**DESIGN, **task.design}
     size["rollouts"] = min(16 * size["rollouts"], MOST)
     name = "dr_grpo" if size.get("epochs", 1) > 1 else "rloo"
@@ -81,8 +81,8 @@ def make_anchors(names: Sequence[str]) -> None:
 
 
 def make_record(folder: Path, seeds: int, wanted: Sequence[str]) -> None:
-    """Run all cards or those that are wanted, where the store in `folder` has no such run yet, and write their table.
-    Cards that were not reached keep the rows that they had."""
+    """Run all cards or the wanted ones, where the store in `folder` has no such run yet, and write their table. Cards
+    that were not reached keep their earlier rows."""
     console, worlds, path = Console(), Worlds(), ASSETS / "suite_record.csv"
     names = suite_names()
     for name in wanted or sorted(names, key=lambda name: name not in FIRST):
@@ -97,7 +97,8 @@ def make_record(folder: Path, seeds: int, wanted: Sequence[str]) -> None:
 
 
 def real_rows() -> Sequence[Sequence[str]]:
-    """Questions that real runs answered too: what they and what the suite says, and whether these agree."""
+    """Return rows for questions that real runs answered too: the real result, the suite's result, and whether these
+    agree."""
     values = {(r.estimator, r.task, float(r.rate)): r.value for r in scores.suite_record().itertuples()}
     rows = []
     for fact in pd.read_csv(ASSETS / "suite_real.csv", keep_default_na=False).itertuples():
@@ -121,7 +122,7 @@ def real_rows() -> Sequence[Sequence[str]]:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of a page."""
+    """Return a table in Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in (columns, ["---"] * len(columns), *rows)]
     return "\n".join(lines)
 
@@ -160,7 +161,7 @@ def page_parts() -> dict[str, str]:
 
 
 def written(text: str) -> str:
-    """A page with its parts as the record has them."""
+    """Return a page with its parts made from the record."""
     for name, part in page_parts().items():
         before, rest = text.split(f"<!-- {name} -->\n")
         after = rest.split(f"<!-- end of {name} -->")[1]
@@ -169,7 +170,7 @@ def written(text: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Do what the command line asks."""
+    """Run what the command line asks for."""
     what, *rest = arguments
     if what == "anchors":
         make_anchors(rest)

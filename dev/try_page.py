@@ -35,7 +35,7 @@ ADVANTAGES = {"minimalist": "raw reward", "dr_grpo": "minus the group mean", "gr
 ROUNDS, EVERY = 400, 50
 TEMPLATE = Path(__file__).parent.parent / "studies" / "report" / "templates"
 LARGEST = 1_000_000
-"""Bytes of the page."""
+"""Largest size of the page in bytes."""
 
 
 @cache

@@ -1,8 +1,8 @@
-"""A zoo of `tiny` models, forecasts of their runs from pilots alone, and the runs: `python -m dev.zoo FOLDER`.
+"""Make a zoo of `tiny` models, forecasts of their runs from pilots alone, and the runs: `python -m dev.zoo FOLDER`.
 
-Some hours of one core. FOLDER keeps what is finished, and the same command goes on: base models and their pilots come
-first, then the forecasts, which are written once with their date, then the runs of (32, 8), and those of (32, 1) last.
-The finished runs then become the files that come with rftlab; `python -m dev.zoo_scores` scores them.
+This takes some hours of one core. FOLDER keeps finished parts, and the same command goes on. Base models and their
+pilots come first, then the forecasts, which are written once with their date, then the runs of (32, 8), and those of
+(32, 1) last. The finished runs become the files that come with rftlab; `python -m dev.zoo_scores` scores them.
 """
 
 import json
@@ -40,21 +40,21 @@ from rftlab.shared.plumbing.folders import cache_folder
 from rftlab.studies.forecast.pilot.headroom import majority
 
 SHAPES = {"32x1": (32, 1), "64x2": (64, 2)}
-"""Width and layers."""
+"""Width and number of layers by size."""
 MARKED = {"taught": 1.0, "rare": 0.1}
-"""Share of the answers in the corpus that are in the format which is rewarded."""
+"""Share of the corpus's answers that are in the rewarded format, by name."""
 STEPS = {
     ("mod97", "64x2"): (300, 400, 600, 1000, 1400),
     ("mod97", "32x1"): (500, 700, 1000, 1500, 3000),
     ("sign97", "64x2"): (1000, 1400, 1800, 2200, 2600),
 }
-"""Lengths of pre-training, from nearly nothing to nearly all that a size learns."""
+"""Lengths of pre-training by task and size, from nearly no learning to nearly all that a size learns."""
 EVERY, QUESTIONS, SAMPLES = 100, 250, 64
 
 
 @dataclass(frozen=True)
 class ZooModel:
-    """A base model."""
+    """A base model of the zoo."""
 
     task: str
     format: str
@@ -63,22 +63,23 @@ class ZooModel:
 
     @property
     def name(self) -> str:
-        """Of its row and its folder."""
+        """Name of the model's row and folder."""
         return f"{self.task}-{self.format}-{self.size}-{self.steps}"
 
     def tiny(self) -> Tiny:
-        """Its pre-training, which a target of 0 ends at the first validation."""
+        """Return the model's pre-training, which a target of 0 ends at the first validation."""
         width, layers = SHAPES[self.size]
         shape = Tiny(width=width, layers=layers, hidden=3 * width, seed=self.seed)
         return replace(shape, target=0.0, check_every=self.steps, max_steps=self.steps)
 
     @property
     def seed(self) -> int:
-        """One for all lengths of a pre-training, so that a longer one goes on from a shorter one."""
+        """Seed of the pre-training, the same for all its lengths, so that a longer one continues a shorter one."""
         return list(product(STEPS, MARKED)).index(((self.task, self.size), self.format))
 
     def run(self, design: Design) -> LLMRun:
-        """A run of it, at the rate of the pairs `tiny-mod97` and `tiny-sign97`. Makes the corpus that of its format."""
+        """Return a run of the model, at the rate of the pairs `tiny-mod97` and `tiny-sign97`. As a side effect, the
+        task's corpus gets the model's format."""
         marked = MARKED[self.format]
         KINDS[self.task] = KINDS[self.task]._replace(styles={"unmarked": 1 - marked, "direct": marked, "worked": 0.0})
         return LLMRun(
@@ -93,7 +94,7 @@ class ZooModel:
 
 
 def zoo() -> list[ZooModel]:
-    """All models."""
+    """Return all models."""
     return [
         ZooModel(task, style, size, steps)
         for (task, size), lengths in STEPS.items()
@@ -103,8 +104,8 @@ def zoo() -> list[ZooModel]:
 
 
 def read_ahead(models: list[ZooModel]) -> None:
-    """Pre-train models that differ in length alone, all at once: each finds the checkpoint before its last steps, and
-    is, bit for bit, what it would be alone."""
+    """Pre-train models that differ only in length, all at once. Each later finds the checkpoint before its last steps,
+    and equals, bit for bit, a model trained alone."""
     longest = models[-1]
     task, cache = longest.run(Design()).task, cache_folder("tiny")
     own = replace(longest.tiny(), target=0.9999, check_every=EVERY)
@@ -117,19 +118,19 @@ def read_ahead(models: list[ZooModel]) -> None:
         if step in places:  # the checkpoint of this step is not written yet
             shutil.copytree(last, places[step], dirs_exist_ok=True)
 
-    with suppress(UserError):  # the target is out of reach
+    with suppress(UserError):  # the target is never reached
         read_corpus(task, own, keep, last, noop)
 
 
 def measure(model: ZooModel) -> dict:
-    """The pilot of a base model: what it does on unseen questions, without training."""
+    """Return the pilot of a base model: its responses to unseen questions, without training."""
     run = model.run(Design())
     base, codec = load_model(run)
     problems = load_data(run, codec).test
     engine, n = HFEngine(Policy(base, run.compute), codec.stops), len(problems.answers)
 
     def ask(samples: int, temperature: float) -> list[np.ndarray]:
-        """Strict and flexible rewards and answers (n, samples)."""
+        """Return strict and flexible rewards and answers (n, samples)."""
         draws, counts = Draws(0, PROBE, int(temperature)), np.full(n, samples)
         limit = run.model.max_response_length
         rollouts = engine.sample(problems.prompts, np.arange(n) + UNSEEN, counts, draws, temperature, limit)
@@ -155,7 +156,7 @@ def measure(model: ZooModel) -> dict:
 
 
 def make_pilots(folder: Path) -> pd.DataFrame:
-    """A row for each base model: what it is and its pilot."""
+    """Return a row for each base model with its description and its pilot."""
     rows = []
     for _, group in groupby(zoo(), lambda model: model.seed):
         models = list(group)
@@ -194,7 +195,7 @@ def make_runs(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Make all that is not there, and take it into the package."""
+    """Make all missing parts, and copy them into the package."""
     from rftlab.studies.analysis.public.store import DATA
 
     folder = Path(arguments[0])

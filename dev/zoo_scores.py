@@ -1,10 +1,10 @@
-"""The zoo: forecasts from a pilot without training for runs of `tiny` models, which differ in the length of their
-pre-training, in task, size, and in whether they know the format that is rewarded.
+"""Score forecasts for runs of `tiny` models from a pilot without training: `python -m dev.zoo_scores`. The models of
+this zoo differ in the length of their pre-training, in task, size, and in whether they know the rewarded format.
 
-`python -m dev.zoo_scores` scores it. `zoo_predictions.csv` has the pilots and the forecasts as they were written before
-the runs, `zoo_runs.csv` the runs (`dev/zoo.py`). All scores are Pass@1, strict, of one set of unseen questions.
-Models that differ in the length of their pre-training alone are checkpoints of one pre-training: they are left out
-together, and intervals resample pre-trainings.
+`zoo_predictions.csv` has the pilots and the forecasts as they were written before the runs, `zoo_runs.csv` the runs
+(`dev/zoo.py`). All scores are strict Pass@1 on one set of unseen questions. Models that differ only in the length of
+their pre-training are checkpoints of one pre-training; they are left out together, and intervals resample
+pre-trainings.
 """
 
 from dataclasses import replace
@@ -24,12 +24,12 @@ PREDICTIONS, RUNS = "zoo_predictions.csv", "zoo_runs.csv"
 DESIGNS = {"32x8": replace(GRPO, rollouts=8), "32x1": BASELINE}
 """Designs by label, in the order in which they are run."""
 ROUNDS = 200
-"""Of a run."""
+"""Number of rounds of a run."""
 CREDIT = ["flexible", "greedy", "majority"]
-"""The abilities of a base model that the strict reward at temperature 1 does not give it; right in any format."""
+"""Abilities of a base model that strict Pass@1 at temperature 1 does not measure, right in any format."""
 CELLS = {"32x8": "32x8-paper_text", "32x1": "32x1-minimalist"}
 KNOWN = ("tiny-mix97", "tiny-mod97", "tiny-sign97")
-"""Runs that were known before the zoo: names of the designs, and pairs."""
+"""Reference runs that were known before the zoo: names of their designs, and their pairs."""
 FITTED: dict[str, list[str]] = {
     "+ mean": [],
     "+ credit": ["credit"],
@@ -39,7 +39,7 @@ FITTED: dict[str, list[str]] = {
     "+ task": ["sums and differences"],
     "+ format": ["taught"],
 }
-"""Lines for the gain through the other pre-trainings, and the variables of each line: credit less Pass@1, pass@64 less
+"""Linear fits of the gain to the other pre-trainings, with the variables of each: credit minus Pass@1, pass@64 minus
 Pass@1, the share of zero-variance groups of 8, the logarithm of the parameters, and the kind of the model."""
 SHUFFLES = 1000
 
@@ -78,8 +78,8 @@ def zoo_models() -> pd.DataFrame:
 
 
 def gain_maps(models: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return for each line of FITTED the matrix (n, n) that makes its forecasts of the gains of n models from their
-    gains: least squares through the models of other pre-trainings. models: as `zoo_models` returns them."""
+    """Return for each fit of FITTED the matrix (n, n) that maps the gains of n models to their forecasts: least squares
+    on the models of other pre-trainings. models: the result of `zoo_models`."""
     features = models[["silent"]].assign(
         **{
             "credit": models["end_credit"] - models["strict"],
@@ -132,7 +132,7 @@ def score_zoo(models: pd.DataFrame, label: str) -> pd.DataFrame:
 
 
 def show_zoo(console: Console) -> None:
-    """Print a table of scores for each design, and what was written when."""
+    """Print a table of scores for each design, and the date of the forecasts."""
     models = zoo_models()
     for label in DESIGNS:
         gains = (models[label] - models["strict"]).dropna()

@@ -1,4 +1,4 @@
-"""The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at
+"""Configuration of a run of a real language model. Reading it needs no torch, so that a command line can show it at
 once."""
 
 import re
@@ -15,15 +15,15 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
 
 VERSION = 5
-"""Raised when a change makes equal configurations give other curves."""
+"""Version of the trainer. It is raised when a change makes equal configurations give other curves."""
 TINY, SMOLLM2 = "tiny", "smollm2-135m"
-"""Models that need no hub."""
+"""Names of models that need no hub."""
 PHASES = ("sample", "score", "log_probs", "update", "evaluate")
-"""Parts of a run whose seconds and memory are measured."""
+"""Phases of a run whose seconds and memory are measured."""
 Precision = Literal["fp32", "bf16"]
 EngineName = Literal["hf", "vllm"]
 MAX_WIDTH, MAX_DEPTH = 2**21, 4096
-"""Of a layer, and layers or heads of a model: above every model's, and small enough that building one ends."""
+"""Largest width of a layer, and largest number of layers or heads: above every model's, and small enough to build."""
 MAX_OF_TINY = {
     "width": MAX_WIDTH,
     "layers": MAX_DEPTH,
@@ -303,7 +303,7 @@ class LLMRun:
         )
 
     def _check_task(self) -> None:
-        """Raise UserError where model and task do not go together."""
+        """Raise UserError where the model cannot be trained on the task."""
         tiny, name, own = self.model.source == TINY, self.task.name, self.task.own
         check(
             not tiny or name in (*KINDS, OWN),
@@ -322,17 +322,17 @@ class LLMRun:
 
     @property
     def truncation(self) -> Truncation:
-        """The tokens that training rollouts are sampled from."""
+        """The tokens from which training rollouts are sampled."""
         return Truncation(self.top_p, self.top_k, self.min_p)
 
     @property
     def threshold(self) -> float:
-        """Largest mean difference of log-probabilities that a round may have."""
+        """Largest mean difference of the sampler's and the trainer's log-probabilities that a round may have."""
         return self.max_mismatch or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
 
     @property
     def idle_penalty(self) -> str:
-        """A warning about a length penalty that no response is long enough for; empty where one is."""
+        """A warning about a length penalty that starts beyond the longest response; empty where it does not."""
         length, longest = self.design.estimator.length, self.model.max_response_length
         first = length.limit - length.buffer
         if length.coef == 0 or longest > first:
@@ -349,19 +349,19 @@ class LLMRun:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the estimator compares with the base policy."""
+        """Whether the estimator has a KL penalty against the base policy."""
         return self.design.estimator.kl.against_base
 
     @property
     def needs_averages(self) -> bool:
-        """Whether the moving averages of the prompts' rewards are read."""
+        """Whether the run needs moving averages of the prompts' rewards."""
         baseline = self.design.estimator.advantage.baseline
         return self.design.sampling.budget == "difficulty" or baseline == "moving_average"
 
     @property
     def on_policy(self) -> bool:
-        """Whether the policy that a round updates is the one that sampled, and nothing asks for its
-        log-probabilities before the update."""
+        """Whether a round updates the policy that sampled, and nothing needs its log-probabilities before the
+        update."""
         design, estimator = self.design, self.design.estimator
         needs_old_logp = (
             self.compares_tokens
@@ -374,7 +374,7 @@ class LLMRun:
 
     @property
     def compares_tokens(self) -> bool:
-        """Whether a mask looks at the log-probabilities of a whole mini-batch before its update."""
+        """Whether a mask needs the log-probabilities of a whole mini-batch before its update."""
         return not isinstance(self.design.estimator.mask, Unmasked)
 
 
@@ -385,11 +385,11 @@ LATER: dict[str, dict] = {
     "design.sampling": {"replayed": 0},
     "compute": {"sleep": True, "compile": False},
 }
-"""Fields that came after runs were kept, with the values at which they change nothing."""
+"""Fields that were added after runs were stored, with the values at which they change nothing."""
 
 
 def model_config(run: LLMRun) -> dict:
-    """The canonical configuration, as plain JSON values: everything that a curve depends on."""
+    """Return the canonical configuration as plain JSON values: everything that a curve depends on."""
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
     facts = {**identity(run, LATER), "task": task_facts(run.task)}

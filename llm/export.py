@@ -1,5 +1,5 @@
-"""From a run's checkpoint to a folder that other programs load: a Hugging Face model with its tokenizer and a card, or
-a PEFT adapter.
+"""Export a run's checkpoint to a folder that other programs load: a Hugging Face model with its tokenizer and a card,
+or a PEFT adapter.
 
     config.json, model.safetensors, generation_config.json    the model
     adapter_config.json, adapter_model.safetensors            in their place: an adapter
@@ -45,10 +45,10 @@ def export(
     merge: bool = False,
     remark: Callable[[str], None] = noop,
 ) -> int:
-    """Write the model of a checkpoint, the last if none is named, to a new folder; returns its round.
+    """Write the model of a checkpoint, by default the last one, to a new folder; return its round.
 
-    A run with adapters gives a PEFT adapter; merge: the whole model, with what they add in its weights. Raises
-    UserError where that cannot be had, before anything is written.
+    A run with adapters gives a PEFT adapter. merge: write the whole model, with the adapters added to its weights.
+    Raises UserError where this is impossible, before anything is written.
     """
     check(path_kind(target) is None, f"{target} is there already; allowed: a new folder")
     run_config = run.model
@@ -78,7 +78,7 @@ def export(
 
 
 def trained_model(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tuple[PreTrainedModel, Codec]:
-    """The model of a run with the weights of a checkpoint. Raises UserError where they are of another model."""
+    """Return a run's model with the weights of a checkpoint. Raises UserError where these belong to another model."""
     disable_progress_bar()
     model, codec = load_model(run, remark=remark)
     facts, policy = read_json(place / STATE), Policy(model, run.compute)
@@ -101,7 +101,7 @@ def trained_model(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tu
 def _write_model(
     scratch: Path, model: PreTrainedModel, codec: Codec, run: LLMRun, remark: Callable[[str], None]
 ) -> None:
-    """The whole model; adapters, where there are some, in its weights."""
+    """Write the whole model, with adapters added to its weights."""
     if run.lora.rank:
         whole = dict(whole_weights(model))
         model, _ = load_model(replace(run, lora=LoRA()), remark=remark)
@@ -112,7 +112,8 @@ def _write_model(
 
 
 def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> GenerationConfig:
-    """Settings with which the run's evaluations sampled: the whole distribution, its temperature, and its ends."""
+    """Return the generation settings of the run's evaluations: the whole distribution, its temperature, and its stop
+    ids."""
     before = model.generation_config
     ids: dict[str, Any] = {name: getattr(before, name, None) for name in ("bos_token_id", "pad_token_id")}
     return GenerationConfig(
@@ -127,8 +128,8 @@ def _generation(model: PreTrainedModel, codec: Codec, run: LLMRun) -> Generation
 
 
 def symbol_tokenizer() -> PreTrainedTokenizerFast:
-    """The symbols of synthetic arithmetic as a tokenizer that transformers loads: a start before a prompt, no spaces
-    between symbols."""
+    """Return the tokenizer of synthetic arithmetic for transformers: a start symbol before a prompt, no spaces between
+    symbols."""
     known = {symbol: i for i, symbol in enumerate(SYMBOLS)}
     start, end, pad = (SYMBOLS[i] for i in (START, END, PAD))
     tokenizer = Tokenizer(models.WordLevel(known, unk_token=pad))
@@ -143,12 +144,12 @@ def symbol_tokenizer() -> PreTrainedTokenizerFast:
 
 
 COLUMNS = ("round", "rollouts", "tokens", "reward", "train_pass_at_1", "test_pass_at_1")
-"""Of the curve, as far as a table has them."""
+"""Columns of the curve in the card's table, where the curve has them."""
 ROWS = 12
 
 
 def model_card(run: StoredRun, done: int, adapter: bool) -> str:
-    """README.md of a checkpoint's folder, in Markdown with the fields that a hub reads."""
+    """Return the README.md of a checkpoint's folder, in Markdown with the fields that a hub reads."""
     config, source = _without_paths(run.config), _name(run.config["model"]["source"])
     fields = {
         "library_name": "peft" if adapter else "transformers",
@@ -159,7 +160,7 @@ def model_card(run: StoredRun, done: int, adapter: bool) -> str:
     return "\n".join(
         [
             "---",
-            *(f"{name}: {json.dumps(value)}" for name, value in fields.items()),  # JSON is YAML
+            *(f"{name}: {json.dumps(value)}" for name, value in fields.items()),  # JSON is valid YAML
             "---",
             "",
             f"# {_code(source)} after {done} rounds of reinforcement fine-tuning",
@@ -189,13 +190,13 @@ def model_card(run: StoredRun, done: int, adapter: bool) -> str:
 
 
 def _name(source: Any) -> str:
-    """The name of a source; for a path on this machine its last part."""
+    """Return the name of a source, or the last part of a path on this machine."""
     text = str(source)
     return text if _is_hub_name(text) and not Path(text).exists() else Path(text).name
 
 
 def _without_paths(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration whose sources are names."""
+    """Return a configuration with names in the place of paths."""
     places = {"model": ("source",), "task": ("source", "test_source")}
     return config | {
         part: config[part] | {key: _name(config[part][key]) for key in keys if config[part].get(key)}
@@ -217,7 +218,7 @@ def _version() -> str:
 
 
 def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The first settings that a reader asks for, by dotted names; estimators flat."""
+    """Return the settings that readers need first, by dotted names."""
     settings = [
         (name, value) for name, value in flat_config(config["design"]).items() if value not in (None, (), [], "")
     ]
@@ -228,7 +229,7 @@ def _choices(config: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _curve(run: StoredRun, done: int) -> list[str]:
-    """A table of a few evaluations up to a round, the first and the last among them."""
+    """Return a table of a few evaluations up to a round, including the first and the last."""
     place = run.folder / "curve.parquet"
     try:
         frame = pd.read_parquet(place) if path_kind(place) == FILE else pd.DataFrame()
@@ -248,6 +249,6 @@ def _curve(run: StoredRun, done: int) -> list[str]:
 
 
 def _code(value: Any) -> str:
-    """Any text as code of one line, in a table too."""
+    """Return any text as Markdown code on one line, also inside a table."""
     text = plain(str(value)).replace("`", "'").replace("|", "/")
     return f"`{text[:200] or ' '}`"

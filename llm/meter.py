@@ -1,4 +1,4 @@
-"""Seconds and peak memory of the phases of a run."""
+"""Measure seconds and peak memory of the phases of a run."""
 
 import ctypes
 import resource
@@ -13,25 +13,25 @@ from rftlab.llm.config import PHASES
 from rftlab.shared.plumbing.errors import UserError
 
 LITTLE = 64 << 20
-"""Bytes of freed memory that a process may keep."""
+"""Bytes of freed memory that a process keeps."""
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class Meter:
-    """Adds up seconds by phase and keeps the largest memory of each, until it is read."""
+    """Sums seconds by phase, and keeps the largest memory of each phase until it is read."""
 
     def __init__(self, device: str):
-        """device: whose memory counts: the accelerator's, or the process's on a CPU."""
+        """Set up the meter for a device: its memory is measured, or that of the process on a CPU."""
         self.device = torch.device(device)
         self.clear()
 
     def clear(self) -> None:
-        """Start again."""
+        """Set all seconds and peaks to 0."""
         self.seconds, self.peak = dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
     def phase(self, name: str):
-        """Count all that runs inside as phase `name`."""
+        """Count the time and memory of the block as phase `name`."""
         reset_peak(self.device)
         began = time.perf_counter()
         try:
@@ -44,7 +44,7 @@ class Meter:
             self.peak[name] = max(self.peak[name], peak_megabytes(self.device))
 
     def columns(self) -> dict[str, float]:
-        """`seconds_<phase>` and `peak_mb_<phase>` since the last `clear`."""
+        """Return `seconds_<phase>` and `peak_mb_<phase>` since the last `clear`."""
         return {f"seconds_{name}": self.seconds[name] for name in PHASES} | {
             f"peak_mb_{name}": self.peak[name] for name in PHASES
         }
@@ -52,7 +52,7 @@ class Meter:
 
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
-    """Raise UserError, one line that says what to do, where what runs inside does not fit into memory."""
+    """Raise UserError, one line that says what to do, where the block does not fit into memory."""
     try:
         yield
     except RuntimeError as error:
@@ -68,7 +68,7 @@ def within_memory(what: str) -> Iterator[None]:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget the peak so far, where the system can; elsewhere a phase's peak includes what came before it."""
+    """Reset the peak, where the system can; elsewhere a phase's peak includes earlier phases."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
@@ -79,7 +79,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_megabytes(device: torch.device) -> float:
-    """Largest memory since `reset_peak`, in MB: of the accelerator, or resident memory of the process."""
+    """Return the largest memory since `reset_peak` in MB: of the accelerator, or resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     try:
@@ -96,10 +96,10 @@ class _Heap(ctypes.Structure):
 
 
 def trim_heap() -> None:
-    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in
-    blocks of its own sizes.
+    """Return memory that this process freed to the system, where its C library can; a later phase can then use it in
+    blocks of other sizes.
 
-    Little is kept: asking for it again would take longer than a round of a small model can spare.
+    Small amounts are kept, because allocating them again would take too long in a round of a small model.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallinfo2"):

@@ -1,10 +1,10 @@
-"""The measurements of a pilot: responses of the base model to many questions, and how gradients vary between questions
-and between responses, of the base model and of one that was trained for a while.
+"""Measure a pilot: responses of the base model to many questions, and the variation of gradients between questions and
+between responses, for the base model and for one that was trained for a while.
 
 Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A
-question's responses make two halves of n, two independent groups, so their difference shows what comes from sampling
-and their mean what comes from the question. No gradient is kept but for
-sums over blocks of questions: BLOCKS vectors as long as the model, in the machine's memory.
+question's responses form two halves of n, two independent groups. Their difference shows the noise of sampling, and
+their mean the gradient of the question. Gradients are kept only as sums over blocks of questions: BLOCKS vectors as
+long as the model, in the machine's memory.
 """
 
 import time
@@ -41,60 +41,61 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.shared.prepare import prepare
 
 RAW = Estimator(Advantage("none"), Reinforce())
-"""A response's gradient is r grad log pi, summed over its tokens."""
+"""Estimator with the raw reward: a response's gradient is r grad log pi, summed over its tokens."""
 CENTRED = Estimator(Advantage("leave_one_out"), Reinforce())
-"""The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so
-without bias."""
+"""Estimator with each reward minus the mean of the others of its group: centred rewards times n / (n - 1), so that it
+is unbiased."""
 AT_ONCE = 256
-"""Responses that are sampled before a bar moves."""
+"""Number of responses that are sampled between two updates of a progress bar."""
 
 
 class SplitAnswers(NamedTuple):
     """m responses to each of n questions; arrays (n, m)."""
 
     available: int
-    """Questions of the split."""
+    """Number of questions in the split."""
     strict: np.ndarray
     flexible: np.ndarray
     well_formed: np.ndarray
-    """bool"""
+    """Whether the response has the required format."""
     finished: np.ndarray
-    """bool"""
+    """Whether the response ended by itself."""
     lengths: np.ndarray
     answers: np.ndarray
-    """Which answer the strict rule found, numbered within a question from 0; -1 where there is none."""
+    """Number of the answer that the strict rule finds, counted within a question from 0; -1 where it finds none."""
     surprise: np.ndarray
     """-log pi of each response, summed over its tokens; its expectation is the entropy of the response's tokens."""
     seconds: float
 
 
 class HeadroomAnswers(NamedTuple):
-    """Responses of the base model at other temperatures, and in many tries, to some of the unseen questions."""
+    """Responses of the base model to some of the unseen questions at other temperatures, and in many tries."""
 
     questions: np.ndarray
-    """(q,) which of the answered test questions were asked at other temperatures."""
+    """(q,) indices of the test questions that were asked at other temperatures."""
     right: dict[float, np.ndarray]
-    """By temperature (q, responses): 1 where right in the format."""
+    """By temperature, (q, responses) with 1 where right and in the format."""
     many_questions: np.ndarray
-    """(p,) which got many responses, at the temperature of training."""
+    """(p,) indices of the test questions that got many responses, at the temperature of training."""
     many: np.ndarray
-    """(p, M) 1 where right in the format."""
+    """(p, M) 1 where right and in the format."""
     many_answers: np.ndarray
-    """(p, M) as `SplitAnswers.answers`."""
+    """(p, M) numbers of answers, as `SplitAnswers.answers`."""
     greedy: np.ndarray
-    """(q, 2) whether the likeliest response is right, strictly and flexibly; (0, 2) where it was not asked for."""
+    """(q, 2) whether the greedy response is right, strictly and flexibly; (0, 2) where none was sampled."""
     few_shot: np.ndarray
-    """The same with examples in the prompt; (0, 2) where the task has none, or none fits."""
+    """(q, 2) whether the greedy response is right with examples in the prompt; (0, 2) where the task has no examples,
+    or none fits."""
     shots: int
-    """Examples in these prompts."""
+    """Number of examples in these prompts."""
     tokens: int
-    """The number of responses that were sampled for this alone."""
+    """Tokens that were sampled for these measurements alone."""
     rollouts: int
     seconds: float
 
 
 class Probed(NamedTuple):
-    """All of it; None where no training question was asked."""
+    """All measurements of a probe; None for parts that need training questions where none was asked."""
 
     train: SplitAnswers | None
     test: SplitAnswers
@@ -102,11 +103,11 @@ class Probed(NamedTuple):
     centred: GradientProducts | None
     headroom: HeadroomAnswers
     seconds: float
-    """Of the gradients."""
+    """Seconds of computing the gradients."""
 
 
 class ProbedGradients(NamedTuple):
-    """Those of a trained policy, and the responses that they are of."""
+    """Gradients of a trained policy, and the costs of their responses."""
 
     raw: GradientProducts
     centred: GradientProducts
@@ -122,10 +123,10 @@ def probe(
     pretraining: Callable[[int, float], None] = noop,
     remark: Callable[[str], None] = noop,
 ) -> Probed:
-    """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal
-    numbers, seconds aside.
+    """Measure the base model of a run, with the run's engine, temperature and seed. Equal arguments give equal numbers,
+    except for seconds.
 
-    progress: called with questions done and all of them, answered first, and then gone through for each estimator;
+    progress: called with the questions done and their total, which counts answers first, and then each estimator;
     pretraining, remark: as for `rftlab.llm.models.tiny.pretrained`.
     Raises UserError for a model or data that cannot be used.
     """
@@ -171,7 +172,7 @@ def probe_trained(
     progress: Callable[[int, int], None] = noop,
     remark: Callable[[str], None] = noop,
 ) -> ProbedGradients:
-    """Gradients of the model that a run left in a folder, from the training questions of `probe`.
+    """Measure gradients of the model that a run left in a folder, on the training questions of `probe`.
 
     Raises UserError where the folder has no weights.
     """
@@ -191,7 +192,7 @@ def probe_trained(
 
 
 def _counter(tell: Callable[[int, int], None], total: int) -> Callable[[int], None]:
-    """A function that adds to what is done of a total, for a bar."""
+    """Return a function that adds to the count done of a total, for a progress bar."""
     done = 0
 
     def step(more: int) -> None:
@@ -203,18 +204,18 @@ def _counter(tell: Callable[[int, int], None], total: int) -> Callable[[int], No
 
 
 class _Asker(NamedTuple):
-    """The sampler of answers to the questions of a split."""
+    """Sampler of answers to the questions of a split."""
 
     run: LLMRun
     engine: Engine
     judge: Judge
     split: Problems
     shift: int
-    """Added to the questions' numbers, which key the random numbers."""
+    """Offset that is added to the questions' numbers, which key the random numbers."""
     step: Callable[[int], None]
 
     def responses(self, chosen_B: np.ndarray, m: int, temperature: float, turn: int) -> Samples:
-        """m scored responses to each of some questions. Turns differ in their random numbers."""
+        """Return m scored responses to each of some questions. Turns differ in their random numbers."""
         parts, problems, draws = [], self.split.take(chosen_B), Draws(self.run.seed, PROBE, turn)
         questions = max(1, AT_ONCE // m)
         for first in range(0, len(chosen_B), questions):
@@ -238,7 +239,7 @@ class _Asker(NamedTuple):
 
 
 def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, SplitAnswers]:
-    """Scored responses to some problems of a split, and what of them is kept."""
+    """Return scored responses to some problems of a split, and the arrays of them that are kept."""
     began = time.perf_counter()
     samples = asker.responses(chosen_B, m, asker.run.temperature, 0)
     verifier, rollouts, lengths = asker.judge.verifier, samples.rollouts, samples.rollouts.responses.lengths
@@ -257,8 +258,8 @@ def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, Spli
 
 
 def number_answers(verifier: str, texts: np.ndarray) -> np.ndarray:
-    """Which answer the strict rule finds in each response (n, m), numbered within a question in order of appearance;
-    -1 where it finds none."""
+    """Return the number of the answer that the strict rule finds in each response (n, m), numbered within a question in
+    order of appearance; -1 where it finds none."""
     ids = np.empty(texts.shape, dtype=np.int64)
     for row, own in enumerate(texts):
         numbers: dict[str | None, int] = {None: -1}
@@ -268,7 +269,7 @@ def number_answers(verifier: str, texts: np.ndarray) -> np.ndarray:
 
 
 def headroom_questions(config: ProbeConfig, n_test: int) -> list[np.ndarray]:
-    """The test questions that are answered at other temperatures too, and those that get many responses, as
+    """Return the test questions that are answered at other temperatures too, and those that get many responses, as
     positions among `n_test` answered ones."""
     beyond = config.many_questions if config.many_samples > config.samples else 0
     return [subset(n_test, min(n_test, size)) for size in (config.temperature_questions, beyond)]
@@ -283,9 +284,9 @@ def _headroom(
     given: SplitAnswers,
     examples: tuple[Problems, int],
 ) -> HeadroomAnswers:
-    """Responses beyond those that every question gets. places: as `headroom_questions` gives them, among the chosen
-    test questions. given, texts: the responses to these at the temperature of training. examples: the questions that
-    are answered at other temperatures, with so many examples before them."""
+    """Sample the responses beyond those that every question gets. places: result of `headroom_questions` among the
+    chosen test questions. given, texts: the responses to these at the temperature of training. examples: the questions
+    that are answered at other temperatures, with examples before them, and the number of examples."""
     began, spent, training = time.perf_counter(), [], asker.run.temperature
     (at, many_at), (shown, shots) = places, examples
     greedy = few_shot = np.empty((0, 2))
@@ -316,8 +317,9 @@ def _headroom(
 
 
 def with_examples(problems: Problems, examples: Problems, codec: Codec, longest: int) -> tuple[Problems, int]:
-    """Chat problems with solved examples as earlier turns, as many as all fit into `longest` tokens, and their number;
-    the same problems and 0 where that is none, or prompts are text. System messages stay in front, once."""
+    """Return chat problems with solved examples as earlier turns, as many as fit into `longest` tokens for all of them,
+    and their number; the problems themselves and 0 where none fits, or prompts are text. System messages stay in front,
+    once."""
     pairs = zip(examples.shown, examples.solutions, strict=False)
     usable = [(prompt, solution) for prompt, solution in pairs if solution and not isinstance(prompt, str)]
     chats = [prompt for prompt in problems.shown if not isinstance(prompt, str)]
@@ -337,17 +339,17 @@ def with_examples(problems: Problems, examples: Problems, codec: Codec, longest:
 
 
 def _both_products(policy: Policy, samples: Samples, step: Callable[[int], None]) -> list[GradientProducts]:
-    """`products` of raw and of centred rewards."""
+    """Return `products` of raw and of centred rewards."""
     return [products(policy, one, samples.rollouts.responses, samples.strict, step) for one in (RAW, CENTRED)]
 
 
 def products(
     policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop
 ) -> GradientProducts:
-    """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to
-    each, an even number.
+    """Return products of the gradients of G questions' responses, question by question; rewards (R,), with the same
+    even number of responses to each.
 
-    step: called for every question that is done.
+    step: called after every question.
     """
     n_questions, parameters = len(responses.prompts), [parameter for _, parameter in policy.named_parameters()]
     block_G = np.arange(n_questions) * BLOCKS // n_questions
@@ -370,11 +372,12 @@ def products(
 
 
 def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray) -> torch.Tensor:
-    """Gradient of J over all trained parameters, of one group of responses, as the trainer finds it on policy."""
+    """Return the gradient of J over all trained parameters for one group of responses, as the trainer computes it on
+    policy."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
     none = np.zeros(len(responses.tokens))
     batch = prepare(estimator, rewards, np.zeros(len(rewards), dtype=np.int64), responses.starts, none)
-    if not batch.advantage.any():  # no pass of the model is needed to know
+    if not batch.advantage.any():  # the gradient is 0 without a pass of the model
         return torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
     accumulate(policy, estimator, batch, responses, on_policy=True)
     joined = torch.cat(

@@ -1,5 +1,5 @@
-"""The size of a pilot's measurements of a base model, and of the gradients that it keeps. Reading it needs no torch, so
-a command line can show it at once."""
+"""Configuration of a pilot's measurements of a base model, and the products of gradients that it keeps. Reading it
+needs no torch, so that a command line can show it at once."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 VERSION = 3
-"""Raised when a change makes equal configurations give other measurements."""
+"""Version of the measurements. It is raised when a change makes equal configurations give others."""
 MAX_SAMPLES, MAX_SHOTS = 10_000, 64
 BLOCKS = 8
-"""Blocks of questions whose gradients are summed, for a jackknife."""
+"""Number of blocks of questions whose gradients are summed, for a jackknife."""
 
 
 @config
@@ -61,12 +61,12 @@ class ProbeConfig:
         )
 
     def others(self, training: float) -> tuple[float, ...]:
-        """Temperatures beside that of training, from which responses are there anyway."""
+        """Return the temperatures other than that of training, whose responses are sampled anyway."""
         return tuple(value for value in self.temperatures if value != training)
 
     def rollouts(self, training: float, train: int, test: int) -> dict[str, int]:
-        """Responses that are sampled for each part, from splits of so many questions, where training is at this
-        temperature."""
+        """Return the number of responses sampled for each part, given the sizes of the splits and the temperature of
+        training."""
         n_train, n_test = min(train, self.train_questions), min(test, self.test_questions)
         each = sum(1 if value == 0 else self.temperature_samples for value in self.others(training))
         return {
@@ -78,13 +78,13 @@ class ProbeConfig:
 
 
 class GradientProducts(NamedTuple):
-    """The terms of a jackknifed analysis of variance of the gradients g_i1, g_i2 of two halves of G questions'
-    responses, with g_i their mean."""
+    """Terms of a jackknifed analysis of variance of the gradients g_i1, g_i2 of two halves of G questions' responses,
+    with g_i their mean."""
 
     group: int
-    """Responses in a half."""
+    """Number of responses in a half."""
     block: "np.ndarray"
-    """(G,) in which block of questions each is."""
+    """(G,) block of each question."""
     gram: "np.ndarray"
     """(BLOCKS, BLOCKS) inner products of the blocks' sums of g_i."""
     squares: "np.ndarray"

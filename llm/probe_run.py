@@ -1,9 +1,8 @@
-"""Measurements of the responses to a prompt in a user's training run: rewards, lengths, and gradients of two
-halves, sketched.
+"""Measure the responses to a prompt in a user's training run: rewards, lengths, and sketched gradients of two halves.
 
-Only inner products of gradients are wanted, so a gradient is not kept. It is sketched to SIZE numbers by one fixed
-random map whose inner products are those of the gradients on average (feature hashing with random signs, Weinberger et
-al. 0902.2206), off by about sqrt(2 / SIZE) of the norms.
+Only inner products of gradients are needed, so a gradient is not kept. It is sketched to SIZE numbers by one fixed
+random map that preserves inner products on average (feature hashing with random signs, Weinberger et al. 0902.2206), up
+to about sqrt(2 / SIZE) of the norms.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +13,14 @@ import numpy as np
 import torch
 
 SIZE = 8191
-"""Numbers of a sketch: a prime, so that no layer's width divides it."""
+"""Size of a sketch, a prime, so that no layer's width divides it."""
 CHUNK = 1 << 24
-"""Numbers of a gradient that are sketched at once, about."""
+"""Approximate number of a gradient's entries that are sketched at once."""
 
 
 def sketched(gradients: Sequence[torch.Tensor | None]) -> np.ndarray:
-    """The sketch (SIZE,) float64 of gradients by parameter; None counts as 0. Number i of a parameter is added, with a
-    random sign, to place i modulo SIZE, from a random place on."""
+    """Return the sketch (SIZE,) float64 of gradients by parameter; None counts as 0. Entry i of a parameter is added,
+    with a random sign, to place i modulo SIZE, counted from a random place."""
     total = torch.zeros(SIZE, dtype=torch.float64)
     for index, gradient in enumerate(gradients):
         if gradient is None:
@@ -40,23 +39,23 @@ def sketched(gradients: Sequence[torch.Tensor | None]) -> np.ndarray:
 
 
 def half_weights(rewards: np.ndarray) -> np.ndarray:
-    """Weights (2, n) of the responses of a half of n in the mean gradient: with raw rewards, and with each reward less
-    the mean of the others."""
+    """Return the weights (2, n) in the mean gradient of the n responses of a half: with raw rewards, and with each
+    reward minus the mean of the others."""
     n = len(rewards)
     return np.stack([rewards, (n * rewards - rewards.sum()) / (n - 1)]) / n
 
 
 class GroupNoise(NamedTuple):
-    """The measurements of one prompt's K responses."""
+    """Measurements of one prompt's K responses."""
 
     rewards: np.ndarray
-    """(K,)"""
+    """(K,) rewards."""
     lengths: np.ndarray
-    """(K,) tokens."""
+    """(K,) number of tokens."""
     surprise: np.ndarray
-    """(K,) -log pi, summed over tokens."""
+    """(K,) -log pi, summed over the tokens."""
     sketches: np.ndarray
-    """(2, 2, SIZE) raw and centred, of two halves."""
+    """(2, 2, SIZE) sketches of raw and centred gradients, for two halves."""
 
 
 def measure_group(
@@ -65,9 +64,10 @@ def measure_group(
     parameters: list[torch.Tensor],
 ) -> GroupNoise:
     """Measure K responses to a prompt, an even number, every other one in the first half; rewards (K,). Gradients that
-    the parameters hold stay as they are.
+    the parameters hold stay unchanged.
 
-    log_probs: of rows (n,) below K, those of their tokens (n, L), with a graph, and which tokens count.
+    log_probs: function of rows (n,) below K that returns the log-probabilities of their tokens (n, L), with a graph,
+    and the mask of tokens that count.
     """
     sketches, surprise, lengths = [], np.empty(len(rewards)), np.empty(len(rewards), dtype=np.int64)
     for h in (0, 1):
@@ -88,6 +88,6 @@ def measure_group(
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """With gradients, and without a trace in the run's random numbers."""
+    """Enable gradients inside the block, and leave the run's random numbers unchanged."""
     with torch.random.fork_rng(), torch.enable_grad():
         yield

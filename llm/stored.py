@@ -1,8 +1,7 @@
-"""A run's folder: a lock for the one process that trains in it, and what somebody finds there later, its configuration
-and its checkpoints.
+"""Lock a run's folder for the one process that trains in it, and read its configuration and checkpoints later.
 
-The kernel takes the lock back when its holder ends, however it ends. The file stays when the lock is gone. Removing it
-would let two processes hold locks on two files of one name."""
+The kernel releases the lock when its holder ends, however it ends. The file stays, because removing it would let two
+processes hold locks on two files of one name."""
 
 import contextlib
 import dataclasses
@@ -32,21 +31,21 @@ from rftlab.shared.plumbing.folders import (
 
 LOCK = "lock"
 _WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
-"""Some network file systems have none."""
+"""Errors of network file systems without locks."""
 _GLANCE = 0.05
-"""Seconds, far more than `held` has the lock."""
+"""Seconds, far longer than `held` keeps the lock."""
 
 
 class Busy(UserError):
-    """Another process trains in the folder."""
+    """Raised where another process trains in the folder."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path, remark: Callable[[str], None], waiting: str = "") -> Iterator[None]:
-    """Make the folder, and keep it for this process. Where another one has it, raise Busy, at once and without a change
-    to anything.
+    """Make the folder, and lock it for this process. Raises Busy at once, without a change, where another process has
+    it.
 
-    waiting: what to say and then wait for the other, in place of an error.
+    waiting: a message; if given, it is shown and the other process is waited for, in place of an error.
     """
     with reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +63,7 @@ def locked(folder: Path, remark: Callable[[str], None], waiting: str = "") -> It
 
 
 def _take(file, remark: Callable[[str], None], waiting: str) -> None:
-    """The lock of an open file; a second try after one who only looked."""
+    """Lock an open file, with a second try in case another process only checked it."""
     with contextlib.suppress(BlockingIOError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     time.sleep(_GLANCE)
@@ -78,7 +77,7 @@ def _take(file, remark: Callable[[str], None], waiting: str) -> None:
 
 
 def held(folder: Path) -> bool:
-    """Whether a process has the folder, seen without waiting or writing; False too where the file system has no
+    """Whether a process has locked the folder, tested without waiting or writing; False where the file system has no
     locks."""
     if path_kind(folder / LOCK) != FILE:
         return False
@@ -97,20 +96,20 @@ CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 
 
 class StoredRun(NamedTuple):
-    """The run that a folder holds, by its files."""
+    """The run in a folder, with its configuration."""
 
     folder: Path
     config: dict[str, Any]
 
     @property
     def rounds(self) -> int:
-        """That were planned."""
+        """Number of rounds that were planned."""
         return int(self.config["design"]["rounds"])
 
     @property
     def model(self) -> LLMRun:
-        """As much of the run as decides on its model: source, adapters, the arithmetic that `tiny` read, the seed;
-        the rest is usual, and on a CPU. Raises UserError where that is none of this version's."""
+        """The settings of the run that decide on its model: source, adapters, the arithmetic that `tiny` read, the
+        seed. Other settings have defaults, on a CPU. Raises UserError for settings that this version does not know."""
         try:
             parts = (built(kind, self.config[name]) for name, kind in _PARTS.items())
             task, model, lora = parts
@@ -127,7 +126,7 @@ _PARTS: dict[str, type] = {"task": TaskConfig, "model": Model, "lora": LoRA}
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a language model's run."""
+    """Whether a folder holds a language model's run."""
     try:
         config = read_json(folder / CONFIG) if path_kind(folder / CONFIG) == FILE else None
     except (OSError, ValueError):
@@ -136,12 +135,12 @@ def is_run(folder: Path) -> bool:
 
 
 def trained_in(folder: Path) -> list[Path]:
-    """The folder, where it is that of a run; else those directly below it that are."""
+    """Return the folder, if it holds a run; else the folders directly below it that do."""
     return [folder] if is_run(folder) else [each for each in folders_in(folder) if is_run(each)]
 
 
 def stored_run(folder: Path) -> StoredRun:
-    """The run in a folder of `rftlab train`. Raises UserError where there is none."""
+    """Return the run in a folder of `rftlab train`. Raises UserError where there is none."""
     place = folder / CONFIG
     allowed = "allowed: a folder of rftlab train"
     check(path_kind(real(folder)) == FOLDER, f"{folder} is no folder; {allowed}")
@@ -156,8 +155,8 @@ def stored_run(folder: Path) -> StoredRun:
 
 
 def find_checkpoint(run: StoredRun, round_index: int | None, needed: tuple[str, ...]) -> Path:
-    """The checkpoint of a round, the last if None, with the files that are needed. Raises UserError, with the rounds
-    that there are."""
+    """Return the checkpoint of a round, the last if None, with the files in `needed`. Raises UserError, with the
+    existing rounds."""
     places = {int(place.name): place for place in numbered(run.folder / CHECKPOINTS)}
     there = ", ".join(map(str, places)) or "none"
     wanted = max(places, default=0) if round_index is None else round_index
@@ -179,7 +178,7 @@ def find_checkpoint(run: StoredRun, round_index: int | None, needed: tuple[str, 
 
 
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings of a configuration by dotted names."""
+    """Return the settings of a configuration by dotted names."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
         flat |= flat_config(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -187,7 +186,7 @@ def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def built(kind: Any, facts: Any) -> Any:
-    """A dataclass from its plain values, lists as tuples. Raises TypeError or KeyError for others."""
+    """Return a dataclass from its plain values, with lists as tuples. Raises TypeError or KeyError for other values."""
     if not dataclasses.is_dataclass(kind):
         return tuple(facts) if get_origin(kind) is tuple else facts
     hints = get_type_hints(kind)
@@ -198,7 +197,7 @@ def built(kind: Any, facts: Any) -> Any:
 
 
 def _single(hint: Any) -> Any:
-    """A type beside which None is allowed, alone."""
+    """Return the type in a union with None; other types are returned unchanged."""
     if isinstance(hint, UnionType):
         return next((part for part in get_args(hint) if part is not NoneType), hint)
     return hint

@@ -1,9 +1,9 @@
-"""Measurements of a run for TensorBoard, Weights & Biases or Trackio, where a user asks for them. They are no part of a
-run: it does not depend on them.
+"""Send measurements of a run to TensorBoard, Weights & Biases or Trackio, where a user asks for it. The run does not
+depend on them.
 
-A tracker is any callable (round, columns), as `rftlab.llm.train.TrainingCallbacks.evaluated` is. Those here open what
-they write to at their first call, so a run that is refused or only read leaves nothing. A run that was killed trains
-some rounds again; that adds no second point to a curve, except in Trackio, where it is the same point.
+A tracker is any callable (round, columns), as `rftlab.llm.train.TrainingCallbacks.evaluated` is. The trackers here open
+their files or connections at the first call, so that a run which is refused or only read leaves nothing. A run that was
+killed trains some rounds again. These add no second point to a curve, except in Trackio, where it is the same point.
 """
 
 import importlib
@@ -24,24 +24,24 @@ Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb", "trackio"]
 ROUNDS = "rounds.jsonl"
 LARGEST = 1e300
-"""The largest value of a measurement; nan and larger numbers are left out."""
+"""Largest absolute value of a measurement; nan and larger numbers are left out."""
 
 
 def make_tracker(kind: Kind, folder: Path) -> Tracker:
-    """The tracker of the run in a folder. Raises UserError where its package is missing."""
+    """Return the tracker of the run in a folder. Raises UserError where its package is missing."""
     if kind == "none":
         return noop
     return _tensorboard(folder) if kind == "tensorboard" else _one_run(kind, folder)
 
 
 def measured(columns: dict[str, float]) -> dict[str, float]:
-    """Columns with something to draw: not those that were not measured (nan), and neither the step nor the seed."""
+    """Return the columns to draw: without those that were not measured (nan), the step and the seed."""
     return {name: value for name, value in columns.items() if value == value and name not in ("round", "seed")}
 
 
 def read_rounds(folder: Path) -> list[dict[str, float]]:
-    """The measurements of a run's rounds so far (llm/training/records.py), also while it runs, without lines that are
-    not whole."""
+    """Return the measurements of a run's rounds so far (llm/training/records.py), also while it runs, without
+    incomplete lines."""
     place = folder / ROUNDS
     lines = read_file(place).split(b"\n") if path_kind(place) == FILE else []
     rounds = [json.loads(line) for line in lines if round_number(line)]
@@ -52,7 +52,7 @@ def read_rounds(folder: Path) -> list[dict[str, float]]:
 
 
 def round_number(line: bytes) -> int:
-    """The round of a line of measurements; 0 where it is not whole or not a line of ours."""
+    """Return the round of a line of measurements; 0 where the line is incomplete or not ours."""
     try:
         columns = json.loads(line)
         number = columns["round"] if isinstance(columns, dict) else 0
@@ -62,7 +62,7 @@ def round_number(line: bytes) -> int:
 
 
 def _tensorboard(folder: Path) -> Tracker:
-    """Event files in `<folder>/tensorboard`."""
+    """Return a tracker that writes event files to `<folder>/tensorboard`."""
     module = _imported("torch.utils.tensorboard", "tensorboard")
     writer: Any = None
 
@@ -79,8 +79,8 @@ def _tensorboard(folder: Path) -> Tracker:
 
 
 def _one_run(package: str, folder: Path) -> Tracker:
-    """A run of Weights & Biases or of Trackio's project `rftlab`, always the same for one folder. Project, entity and
-    mode of the first come from the user's WANDB_ variables."""
+    """Return a tracker for a run of Weights & Biases or of Trackio's project `rftlab`, always the same run for one
+    folder. Project, entity and mode of the first come from the user's WANDB_ variables."""
     module = _imported(package, package)
     run: Any = None
 
@@ -96,14 +96,14 @@ def _one_run(package: str, folder: Path) -> Tracker:
                     run = module.init(id=identity, name=name, dir=folder, reinit="finish_previous", **common)
             except getattr(module, "Error", ()) as error:  # not logged in, no network
                 raise UserError(f"tracker {package}: {' '.join(str(error).split())}") from None
-        run.log(measured(columns), step=round)  # a step that it has is ignored
+        run.log(measured(columns), step=round)  # a step that was logged already is ignored
 
     return track
 
 
 def _run_facts(folder: Path, package: str) -> tuple[str, dict]:
-    """The id of a folder's run, and its configuration. The id is drawn once: a name or a hash would join runs of two
-    folders, or one that was deleted."""
+    """Return the id of a folder's run, and its configuration. The id is drawn once, because a name or a hash would join
+    runs of two folders, or one that was deleted."""
     place = file_below(folder, f"{package}-id")
     with reported(place):
         if not path_kind(place):

@@ -1,4 +1,4 @@
-"""One run of a language model: from a configuration to a learning curve, in a folder from which it can be resumed.
+"""Run the training of a language model from a configuration to a learning curve, in a folder from which it can resume.
 
 config.json                     the canonical configuration
 checkpoints/000100/             llm/training/checkpoint.py
@@ -44,22 +44,22 @@ from rftlab.shared.plumbing.files import remove_partial, reported, write_file
 from rftlab.shared.plumbing.folders import FILE, entries, folder_below, path_kind, read_json
 
 SILENT = 0.99
-"""Part of the groups without a signal above which a user is told."""
+"""Share of zero-variance groups above which the user is warned."""
 TABLES = ("curve.parquet", "metrics.parquet")
 KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
 
 
 class StopTraining(UserError):
-    """Raised by `TrainingCallbacks.measured`, it ends a run after the round, whose checkpoint is written."""
+    """Raised by `TrainingCallbacks.measured` to end a run after the round, whose checkpoint is still written."""
 
 
 class TrainingResult(NamedTuple):
-    """The result of a run."""
+    """Result of a run."""
 
     curve: Curve
     metrics: pd.DataFrame
-    """One row per evaluation, of what only a language model has: greedy Pass@1 and errors, lengths, seconds and memory
-    by phase."""
+    """One row per evaluation with measurements that only a language model has: greedy Pass@1 and errors, lengths,
+    seconds and memory by phase."""
     diverged_at: int | None
     """The round at which weights or gradient were not finite (the curve ends before), or None."""
 
@@ -68,15 +68,15 @@ class TrainingCallbacks(NamedTuple):
     """Callbacks for the progress of a run."""
 
     rounds: Callable[[int], None] = noop
-    """Rounds done, after each."""
+    """Called with the number of rounds done, after each round."""
     measured: Callable[[Round, dict[str, float]], None] = noop
     """Called after each round with its responses and its measurements (llm/training/records.py)."""
     evaluated: Tracker = noop
-    """The round and what was measured, columns of the curve and metrics, after each evaluation."""
+    """Called after each evaluation with the round and the columns of the curve and of metrics."""
     remark: Callable[[str], None] = noop
     """Called with warnings for the user."""
     pretraining: Callable[[int, float], None] = noop
-    """Steps and Pass@1 of the base model's own training."""
+    """Called with steps and Pass@1 while the base model is pre-trained."""
 
 
 def train(
@@ -88,12 +88,12 @@ def train(
     reward: Given | None = None,
     reward_weights: Sequence[float] | None = None,
 ) -> TrainingResult:
-    """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that
-    were killed and resumed.
+    """Train, or resume training, by a configuration in a folder. Equal arguments give equal curves, except for times;
+    so do runs that were killed and resumed.
 
     engine_of: makes the engine that samples, in place of `compute.engine`.
-    reward: what is trained on in place of the task's strict reward, which still gives Pass@1: a function, several, or
-    several by name (llm/rewards/load.py says with what they are called); their sum, with reward_weights, counts.
+    reward: functions to train on in place of the task's strict reward, which still gives Pass@1: one, several, or
+    several by name (llm/rewards/load.py lists their arguments). They are summed with reward_weights.
     Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler
     and trainer disagree; Busy where another process trains in the folder.
     """
@@ -110,7 +110,7 @@ def train(
 
 @contextmanager
 def torch_threads(run: LLMRun):
-    """Run what is inside on the threads that the run asks for."""
+    """Run the block with the number of threads that the run asks for."""
     before = torch.get_num_threads()
     torch.set_num_threads(run.compute.threads or before)
     try:
@@ -126,7 +126,7 @@ def _train(
     engine_of: Callable[[Policy, Codec], Engine] | None,
     rewards: dict[NamedReward, Function],
 ) -> TrainingResult:
-    if run.compute.engine == "vllm" and engine_of is None:  # what is missing is said before a model is fetched
+    if run.compute.engine == "vllm" and engine_of is None:  # fails before a model is fetched
         from rftlab.llm.engines.vllm import installed_vllm
 
         installed_vllm()
@@ -151,8 +151,8 @@ def _train(
 def training_caller(
     run: LLMRun, rewards: dict[NamedReward, Function], data: Data, codec: Codec, remark: Callable[[str], None]
 ) -> RewardCaller | None:
-    """The caller of a user's rewards; None where there are none. Raises UserError where then nothing tells right from
-    wrong, and for a reward that asks for what is not there."""
+    """Return the caller of a user's rewards, or None. Raises UserError where there is neither a reward nor a true
+    answer, and for a reward with a parameter that nothing can fill."""
     if not rewards:
         check(
             data.verifier != NONE,
@@ -164,7 +164,7 @@ def training_caller(
 
 
 def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
-    """The engine that the run names, with the weights of a policy."""
+    """Return the engine that the run names, with the weights of a policy."""
     if run.compute.engine == "hf":
         return HFEngine(policy, codec.stops)
     from rftlab.llm.engines.vllm import VLLMEngine
@@ -173,10 +173,10 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
 
 
 def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
-    """Note the configuration in a folder, or see that it is of this one. A folder belongs to the run whose rounds it
-    keeps: a refused one leaves it free.
+    """Write the configuration to a folder, or check that the folder belongs to it. A folder belongs to the run whose
+    rounds it holds; a run that was refused leaves it free.
 
-    A checkpoint says too of which configuration it is, so a damaged config.json beside one is written again.
+    A checkpoint holds the configuration too, so a damaged config.json beside one is written again.
     """
     config, place = json.loads(json.dumps(model_config(run))), folder / "config.json"
     with reported(folder):
@@ -188,7 +188,7 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
         if proven and there != config:
             remark(f"damaged, written again: {place}")
         if proven or there is None or (there.get("level") == "llm" and not any(map(entries, parts))):
-            if not proven and there != config:  # tables without a checkpoint are of the run that was here before
+            if not proven and there != config:  # tables without a checkpoint belong to the previous run
                 for name in TABLES:
                     (folder / name).unlink(missing_ok=True)
             write_file(place, json.dumps(config, indent=1).encode())
@@ -197,8 +197,8 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
 
 
 def _config(place: Path, proven: bool) -> dict | None:
-    """The configuration in a folder; None where there is none, or none that can be read while it is `proven`
-    otherwise of whom the folder is."""
+    """Return the configuration in a folder; None where there is none, or where it cannot be read and the folder's owner
+    is `proven` otherwise."""
     try:
         return dict(read_json(place)) if path_kind(place) else None
     except (OSError, ValueError, TypeError) as error:
@@ -254,7 +254,7 @@ def _write_tables(folder: Path, progress: Progress) -> None:
 
 
 def _curve(progress: Progress) -> Curve:
-    """The curve so far. Checkpoints keep its flexible columns, the last two, among the metrics."""
+    """Return the curve so far. Checkpoints store its last two columns, the flexible ones, among the metrics."""
     flexible = [tuple(metrics[name] for name in FLEXIBLE) for metrics in progress.metrics]
     return make_curve([row + rates for row, rates in zip(progress.rows, flexible, strict=True)])
 
@@ -264,7 +264,7 @@ def _metrics(progress: Progress) -> pd.DataFrame:
 
 
 def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> TrainingResult:
-    """The outcome; its tables are written once more, in case those of a finished run were damaged."""
+    """Return the result of a run. Its tables are written once more, in case those of a finished run were damaged."""
     _write_tables(folder, progress)
     return TrainingResult(_curve(progress), _metrics(progress), diverged_at)
 
@@ -272,7 +272,7 @@ def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> Train
 def _evaluate(
     folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: TrainingCallbacks
 ) -> None:
-    """Evaluate, add a row to the curve and one to the metrics, and start new totals."""
+    """Evaluate, add a row to the curve and to the metrics, and reset the totals."""
     run, state = trainer.run, trainer.state
     with trainer.meter.phase("evaluate"):
         scores, checks = evaluate(run, trainer.engine, trainer.judge, trainer.data, state.round)
@@ -310,8 +310,8 @@ def _evaluate(
 
 
 def _tell_silence(silent: float, round_index: int, progress: Progress, report: TrainingCallbacks) -> None:
-    """Say, where it begins, that no rewards differ: a curve that stays flat for this reason says nothing about a
-    design."""
+    """Warn once when nearly all groups begin to have zero variance, because a curve that is flat for this reason shows
+    nothing about a design."""
     before = progress.rows[-1][Curve._fields.index("zero_signal_fraction")] if progress.rows else 0.0
     if silent >= SILENT and not before >= SILENT:
         report.remark(

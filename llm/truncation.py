@@ -1,8 +1,8 @@
-"""Sampling from a part of the tokens: min-p, top-k and top-p, in the order of vLLM, which agrees to the token.
+"""Truncate the distribution of the next token: min-p, top-k and top-p, in the order of vLLM, with exactly the same
+tokens.
 
 A token that is left out has probability 0, and the others are scaled up. So the log-probability of a sampled token
-under the sampler is above that under the policy. An update needs both: the estimator's `correction` weighs by their
-ratio.
+under the sampler is above that under the policy. An update needs both, for the ratio in the estimator's `correction`.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Truncation(NamedTuple):
-    """The tokens that may be sampled; the defaults leave all."""
+    """Limits on the tokens that may be sampled; the defaults keep all."""
 
     top_p: float = 1.0
     """Likeliest tokens whose probabilities reach this sum, above 0 and at most 1 (nucleus sampling, 1904.09751)."""
     top_k: int = 0
-    """So many likeliest tokens; 0 is all."""
+    """Number of likeliest tokens to keep; 0 is all."""
     min_p: float = 0.0
     """Tokens with at least this share of the likeliest one's probability (2407.01082)."""
 
@@ -51,4 +51,4 @@ class Truncation(NamedTuple):
 
 
 WHOLE = Truncation()
-"""All tokens may be sampled."""
+"""Truncation that keeps all tokens."""

@@ -119,8 +119,8 @@ _HOMES = {
     "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.data.runs.sweep": ("sweep",),
 }
-"""Where the public names are, as above for type checkers: importing rftlab imports none of them, so that the command
-line starts at once."""
+"""Modules of the public names, as imported above for type checkers. Importing rftlab imports none of them, so that the
+command line starts at once."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
+"""Compute advantages from rewards: a credit, minus a baseline, divided by a scale, and whitened where asked for."""
 
 import numpy as np
 
@@ -41,7 +41,8 @@ WHITEN_EPS = 1e-8
 
 @inner
 def any_of_others(n, correct, k):
-    """Chance that k responses drawn without replacement from n, of which `correct` are correct, hold a correct one."""
+    """Return the probability that k of n responses, drawn without replacement, include one of the `correct` right
+    ones."""
     none = 1.0
     for j in range(k):
         # Hypergeometric: the j-th draw is wrong with chance (wrong ones left) / (responses left).
@@ -51,8 +52,8 @@ def any_of_others(n, correct, k):
 
 @inner
 def pass_at_k_credit(rule, reward, mean, size):
-    """A response's part in pass@k of its set, times n, so that k = 1 is the reward (PKPO, 2505.15201;
-    `leave_one_out`: its baseline "loo - 1")."""
+    """Return a response's contribution to pass@k of its set, times n, so that it is the reward where k = 1 (PKPO,
+    2505.15201). With `leave_one_out` it has that paper's baseline "loo - 1"."""
     correct, others = round(mean * size), size - 1
     if rule.baseline == LEAVE_ONE_OUT:
         # Without this response the set passes through the others alone; the baseline takes that chance away.
@@ -62,7 +63,7 @@ def pass_at_k_credit(rule, reward, mean, size):
 
 @inner
 def length_weighted_means(rewards, starts, group, n_groups):
-    """sum_i |o_i| r_i / sum_i |o_i| of each group's trained responses (OPO, 2505.23585)."""
+    """Return sum_i |o_i| r_i / sum_i |o_i| over each group's trained responses, (G,) (OPO, 2505.23585)."""
     weighted, tokens = np.zeros(n_groups), np.zeros(n_groups)
     for i in range(rewards.shape[0]):
         length = starts[i + 1] - starts[i]
@@ -75,7 +76,8 @@ def length_weighted_means(rewards, starts, group, n_groups):
 
 @inner(inline="always")
 def other_centres(kind, rewards, starts, group, pool, pool_starts):
-    """Baselines in place of the mean of each group's baseline set, (G,); empty where there are none."""
+    """Return the baselines (G,) that replace the mean of each group's baseline set; an empty array where `kind` has
+    none."""
     if kind == LENGTH_WEIGHTED:
         return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
     if kind not in (GROUP_MEAN, LEAVE_ONE_OUT, JAMES_STEIN, BATCH_MEAN, CONSTANT, NONE):
@@ -85,8 +87,9 @@ def other_centres(kind, rewards, starts, group, pool, pool_starts):
 
 @jit
 def whiten_into(kind, values, weights, ddof, eps):
-    """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by
-    responses: once, eps outside."""
+    """Whiten values (n,) in place: subtract their mean and divide by their deviation. By tokens each value counts
+    weights (n,) times, and eps is added inside the root; by responses it counts once, and eps is added to the
+    deviation."""
     n = values.shape[0]
     if kind == BY_RESPONSES:
         mean, std = mean_and_std(values, np.int64(0), n, ddof)
@@ -110,7 +113,7 @@ def whiten_into(kind, values, weights, ddof, eps):
 
 @inner
 def unwhitened_into(rule, rewards, starts, group, pool, pool_starts, given, out):
-    """`advantages_into` before it whitens."""
+    """Fill out (R,) with the advantages of the responses before whitening; arguments as in `advantages_into`."""
     n = out.shape[0]
     if rule.singleton != RAW and rule.singleton != ZERO and rule.singleton != ERROR:
         raise UserError("advantage.singleton has a name that no kernel computes")
@@ -159,10 +162,10 @@ def whiten_responses(rule, starts, out):
 
 @jit
 def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out):
-    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read
-    where needed.
+    """Fill out (R,) with the advantages of the responses.
 
-    Loops, because numba takes two seconds to compile the assignment of an array to a slice.
+    starts (R+1,), pool (n,), pool_starts (G+1,) and given (R,) are read only where the rule needs them. Elements are
+    set in loops, because numba takes two seconds to compile the assignment of an array to a slice.
     """
     unwhitened_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     whiten_responses(rule, starts, out)
@@ -170,14 +173,14 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
 
 @kernel
 def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
-    """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups,
-    so that their sums overlap."""
+    """Fill origin, factor and divisor (G,), the three numbers of each group from which `centre_run` computes
+    advantages. centres: the result of `other_centres`. One loop over groups lets their sums overlap."""
     by_std, by_mean, of_all = rule.scale == GROUP_STD, rule.scale == BY_MEAN, rule.constant
     if rule.baseline == BATCH_MEAN:
         of_all = mean_between(pool, pool_starts[0], pool_starts[-1])
     for g in range(origin.shape[0]):
         start, stop = pool_starts[g], pool_starts[g + 1]
-        # A group is (r - origin) factor / divisor: all baselines and scales of a group are these three numbers.
+        # Every baseline and scale of a group comes down to three numbers: A = (r - origin) factor / divisor.
         size, std = stop - start, 1.0
         origin[g], factor[g] = of_all, 1.0
         if size == 1:
@@ -192,14 +195,14 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
             if by_std:
                 std = deviation(pool, start, stop, mean, rule.ddof)
             elif by_mean:
-                # MaxRL divides by the pass rate. A group without a success has none to divide by, and teaches nothing.
+                # MaxRL divides by the pass rate. A group without a success has none to divide by, and gets advantage 0.
                 std, factor[g] = (mean, factor[g]) if mean > 0.0 else (1.0, 0.0)
         divisor[g] = std + rule.eps if by_std or by_mean else 1.0
 
 
 @inner
 def shrink_into(pool, pool_starts, origin, factor):
-    """Turn means (G,) into what `centre_run` needs for the James-Stein baseline of sets of two rewards or more.
+    """Fill origin and factor (G,) of `centre_run` for the James-Stein baseline, where a set has two rewards or more.
 
     b_ij = (1 - lam_i) (mean of the others)_ij + lam_i (mean of the other groups' means)_i, lam_i = (n-1)/n v_i / (v_i +
     s_i) with n groups: v_i the mean over other groups of the variance of their means, s_i the variance of their means
@@ -221,7 +224,7 @@ def shrink_into(pool, pool_starts, origin, factor):
         size = pool_starts[g + 1] - pool_starts[g]
         if size < 2:
             continue
-        # Statistics of the other groups, from sums over all of them: no second loop over groups.
+        # Statistics of the other groups come from sums over all groups, which saves a second loop over groups.
         other, own = (total - means[g]) / max(1, n - 1), (means[g] - total / n) ** 2 * n / max(1, n - 1)
         of_means, of_others = (
             max(0.0, spread - spreads[g]) / max(1, measured - 1),
@@ -240,7 +243,8 @@ def scale_by_others(rule, rewards, group, pool, pool_starts, out):
         start, stop = pool_starts[group[i]], pool_starts[group[i] + 1]
         others, n, own = np.empty(stop - start), 0, False
         for j in range(start, stop):
-            # One entry that equals the response's reward is its own; which of several makes no difference.
+            # One entry that equals the response's reward is left out as its own; it makes no difference which of
+            # several.
             if pool[j] == rewards[i] and not own:
                 own = True
             else:
@@ -253,16 +257,16 @@ def scale_by_others(rule, rewards, group, pool, pool_starts, out):
 
 @kernel(inline="always")
 def centre_run(rewards, origin, factor, divisor, out):
-    """out = (r - origin) factor / divisor, 0 where r is the origin, whatever the divisor. No branch, so several
-    responses at once."""
+    """Fill out with (r - origin) factor / divisor, or 0 where r is the origin, whatever the divisor. There is no
+    branch, so that several responses are computed at once."""
     for i in range(rewards.shape[0]):
         out[i] = (rewards[i] - origin) * factor / (1.0 if rewards[i] == origin else divisor)
 
 
 @inner
 def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
-    """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a
-    loop."""
+    """Fill out (R,) with the advantages that `centre_run` computes from the three numbers of each response's group.
+    Neighbouring responses of one group share a loop."""
     n_groups = pool_starts.shape[0] - 1
     centres, runs = other_centres(rule.baseline, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
     runs_into(rule, pool, pool_starts, centres, runs[0], runs[1], runs[2])
@@ -279,7 +283,8 @@ def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
 
 @inner
 def credit_into(rule, rewards, group, pool, pool_starts, out):
-    """Advantages that are no centred reward: the set's mean, a part in pass@k, best minus second best."""
+    """Fill out (R,) with advantages that are no centred reward: the set's mean, a part in pass@k, or best minus second
+    best."""
     for i in range(rewards.shape[0]):
         start, stop = pool_starts[group[i]], pool_starts[group[i] + 1]
         mean, std = mean_and_std(pool, start, stop, rule.ddof)

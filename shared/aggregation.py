@@ -1,4 +1,4 @@
-"""Aggregation as data: the share of each token in the batch objective, J = sum_t share_t j_t.
+"""Compute the share of each token in the batch objective, J = sum_t share_t j_t (aggregation).
 
 Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
 """
@@ -21,7 +21,7 @@ from rftlab.shared.plumbing.jit import inner, jit
 
 @inner
 def response_share(rule, length, near, n_tokens, n_rows):
-    """Share of each token of a response of `length` tokens, whose micro-batch or prompt has `near` tokens."""
+    """Return the share of a token in a response of `length` tokens; near: tokens of its micro-batch or prompt."""
     if rule.kind == TOKEN_MEAN:
         return 1.0 / (n_tokens + rule.eps)
     if rule.kind == TOKEN_SUM:
@@ -37,8 +37,8 @@ def response_share(rule, length, near, n_tokens, n_rows):
 
 @jit
 def shares_into(rule, starts, group, n_tokens, n_rows, out):
-    """Fill out (T,) with shares; n_tokens and n_rows count the optimiser batch, n_rows its prompts where they have a
-    mean; group (R,) is read there alone."""
+    """Fill out (T,) with shares. n_tokens and n_rows count tokens and responses of the optimiser batch; under
+    prompt_mean n_rows counts prompts, and group (R,) is read."""
     rows, by_prompt = starts.shape[0] - 1, rule.kind == PROMPT_MEAN and starts.shape[0] > 1
     tokens_G = np.zeros(group.max() + 1 if by_prompt else 0, dtype=np.int64)
     if by_prompt:
@@ -59,8 +59,8 @@ def check_starts(starts: np.ndarray) -> None:
 
 
 def row_count(spec: Aggregation, group: np.ndarray) -> int:
-    """The number of units that means count besides tokens, for responses in `group` (R,): prompts under prompt_mean,
-    else responses."""
+    """Return the number of units over which a mean runs, for responses in `group` (R,): prompts under prompt_mean, else
+    responses."""
     return len(np.unique(group)) if spec.kind == "prompt_mean" else len(group)
 
 
@@ -71,7 +71,7 @@ def shares(
     n_rows: int | None = None,
     group: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Share (T,) of each token of responses packed by `starts` (R+1,).
+    """Return the share (T,) of each token of responses packed by `starts` (R+1,).
 
     token_mean              1/T
     token_sum               1/length

@@ -1,4 +1,4 @@
-"""Several rewards of a response: the advantage of their sum, or the sum of their advantages."""
+"""Combine several rewards of a response: the advantage of their sum, or the sum of their advantages."""
 
 from dataclasses import replace
 

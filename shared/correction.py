@@ -1,5 +1,5 @@
-"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other
-precision, stale weights)."""
+"""Compute importance corrections for a sampler that differs from the trainer's policy (other kernels, other precision,
+stale weights)."""
 
 import math
 
@@ -24,7 +24,7 @@ from rftlab.shared.plumbing.jit import inner, jit
 
 @inner
 def importance_weight(rule, log_weight):
-    """Weight of a token from the log-weight of its level, which is held within +-20."""
+    """Return the importance weight of a token from the log-weight of its level, which is clipped to +-20."""
     if rule.level != TOKEN and rule.level != SEQUENCE and rule.level != GEOMETRIC:
         raise UserError("correction.level has a name that no kernel computes")
     if rule.kind == NONE or rule.kind == RATIO:
@@ -39,7 +39,7 @@ def importance_weight(rule, log_weight):
 
 @jit
 def correction_into(rule, starts, old_logp, sampler_logp, out):
-    """Fill out (T,) with the weights of tokens."""
+    """Fill out (T,) with the importance weights of the tokens."""
     for row in range(starts.shape[0] - 1):
         total = 0.0
         for t in range(starts[row], starts[row + 1]):
@@ -51,7 +51,7 @@ def correction_into(rule, starts, old_logp, sampler_logp, out):
 
 
 def corrections(spec: Correction, starts: np.ndarray, old_logp: np.ndarray, sampler_logp: np.ndarray) -> np.ndarray:
-    """Importance weights (T,) from the log-probabilities (T,) of the same tokens under the trainer's and the
+    """Return importance weights (T,) from the log-probabilities (T,) of the same tokens under the trainer's and the
     sampler's policy."""
     starts = np.asarray(starts, dtype=np.int64)
     check_starts(starts)

@@ -1,5 +1,5 @@
-"""Advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal token
-baseline."""
+"""Compute advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal
+token baseline."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ TOKEN_EPS = 1e-8
 
 @jit
 def rewards_to_go_into(rewards, starts, gamma, out):
-    """out_t = r_t + gamma out_(t+1) within each response; rewards and out (T,)."""
+    """Fill out (T,) with out_t = r_t + gamma out_(t+1) within each response, from rewards (T,)."""
     for row in range(starts.shape[0] - 1):
         # From the last token backwards: each needs the sum of what follows it.
         running = 0.0
@@ -24,7 +24,8 @@ def rewards_to_go_into(rewards, starts, gamma, out):
 
 @jit
 def gae_into(rewards, values, starts, gamma, lam, out):
-    """out_t = delta_t + gamma lam out_(t+1), delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token."""
+    """Fill out (T,) with out_t = delta_t + gamma lam out_(t+1), delta_t = r_t + gamma V_(t+1) - V_t; V = 0 after the
+    end."""
     for row in range(starts.shape[0] - 1):
         # V is 0 after the last token: the episode is over.
         running, following = 0.0, 0.0
@@ -35,8 +36,8 @@ def gae_into(rewards, values, starts, gamma, lam, out):
 
 
 def rewards_at_ends(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
-    """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a
-    response is empty."""
+    """Return rewards per token (T,): each response's reward (R,) on its last token, added to `token_rewards`. The
+    reward of an empty response is lost."""
     out_T = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)
     check(
         out_T.shape == (starts[-1],), f"token_rewards {out_T.shape} must have one entry per token {(int(starts[-1]),)}"
@@ -49,7 +50,7 @@ def rewards_at_ends(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.n
 def token_advantages(
     spec: Advantage, rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None = None
 ) -> np.ndarray:
-    """Advantages (T,) from rewards per token (T,), for baselines that are no group's: none, or numbers per token (T,).
+    """Return advantages (T,) from rewards per token (T,), without a baseline or with a given one per token (T,).
 
     value    generalised advantage estimation, baseline = V_t             Schulman et al., 1506.02438; PPO, 1707.06347
     others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened);
@@ -82,8 +83,9 @@ def token_advantages(
 
 @jit
 def optimal_tokens_into(returns, norms, starts, group, position, eps, out):
-    """Fill out (T,) as `optimal_token_baseline` says; norms (T,): squared norms of the tokens' scores, which rounding
-    may leave below 0. A prefix that the policy is sure of has no score, so that any baseline will do: 0."""
+    """Fill out (T,) as `optimal_token_baseline` describes. norms (T,): squared norms of the tokens' scores, which
+    rounding may leave below 0. A prefix of probability 1 has score 0, and its baseline is set to 0, since any will
+    do."""
     width, groups = 0, 0
     for t in range(position.shape[0]):
         width = max(width, position[t] + 1)
@@ -101,7 +103,7 @@ def optimal_tokens_into(returns, norms, starts, group, position, eps, out):
     for i in range(group.shape[0]):
         g = group[i]
         for t in range(starts[i], starts[i + 1]):
-            # A group of one would be its own baseline, and learn nothing.
+            # A group of one would be its own baseline, and have no gradient.
             weight = below[g, position[t]] + eps
             out[t] = above[g, position[t]] / weight if size[g] > 1.0 and weight > 0.0 else 0.0
 
@@ -118,7 +120,7 @@ def optimal_token_baseline(
     zero_tail: bool = False,
     eps: float = TOKEN_EPS,
 ) -> np.ndarray:
-    """Baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's
+    """Return the baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's
     `optimal_token_baseline`.
 
     b_t = sum_i G_(i,t) W_(i,t) / (sum_i W_(i,t) + eps) over the group's responses that reach t; W is the running sum
@@ -142,7 +144,8 @@ def optimal_token_baseline(
     optimal_tokens_into(np.asarray(returns, dtype=np.float64), norm_T, starts, group, position_T, eps, out_T)
     if zero_tail:
         for g in np.unique(group):
-            # At the end of the longest response nobody is left to compare with: verl leaves it without a baseline.
+            # At the end of the longest response there is no other response to compare with, and verl leaves it without
+            # a baseline.
             *_, second, longest = sorted(lengths_R[group == g]) if (group == g).sum() > 1 else (0, 0, 0)
             if longest > second:
                 row = int(np.flatnonzero((group == g) & (lengths_R == longest))[0])

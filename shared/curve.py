@@ -1,4 +1,4 @@
-"""The learning curve of one run: what every level measures, and what every figure and table reads."""
+"""The learning curve of one run, with the same columns for simulated and real runs; all figures and tables read it."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,7 @@ class Curve(NamedTuple):
     grad_norm: np.ndarray
     """Euclidean norm of the gradient of an update."""
     train_flexible: np.ndarray
-    """Pass@1 where the format does not count: the right answer, well formed or not."""
+    """Pass@1 of right answers, whether well formed or not."""
     test_flexible: np.ndarray
 
     def _repr_html_(self) -> str:
@@ -49,14 +49,14 @@ class Curve(NamedTuple):
         return polylines({"test Pass@1": (x, test), "train Pass@1": (x, train)}, ("train Pass@1",)) + table(title, last)
 
     def to_frame(self) -> "pd.DataFrame":
-        """The curve as a data frame: a row for each evaluation."""
+        """Return the curve as a data frame with a row for each evaluation."""
         import pandas as pd  # here, because estimators are used without it
 
         return pd.DataFrame(self._asdict())
 
 
 def make_curve(rows: list[tuple]) -> Curve:
-    """Curve from one tuple per evaluation, in the order of the fields."""
+    """Return the curve of a list with one tuple per evaluation, in the order of the fields."""
     columns = zip(*rows, strict=True)
     kinds = {"seed": np.int64, "round": np.int64, "rollouts": np.int64, "tokens": np.int64}
     return Curve(
@@ -69,4 +69,4 @@ def make_curve(rows: list[tuple]) -> Curve:
 
 SPLITS = ("train", "test")
 FLEXIBLE = ("train_flexible", "test_flexible")
-"""Pass@1 of the curve, by split, where the format does not count."""
+"""Names of the curve's columns of Pass@1 where the format does not count, in the order of SPLITS."""

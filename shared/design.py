@@ -107,12 +107,12 @@ class Design:
 
     @property
     def round_rollouts(self) -> int:
-        """Rollouts that a round samples, those of support among them."""
+        """Rollouts that a round samples, including support rollouts."""
         return self.batch_size * (self.rollouts + self.support_rollouts)
 
     @property
     def group_size(self) -> int:
-        """Responses of a context that a round trains on at most, replayed ones among them."""
+        """Largest number of responses of a context that a round trains on, including replayed ones."""
         return self.rollouts + self.sampling.replayed
 
     @property
@@ -124,5 +124,5 @@ class Design:
 
     @property
     def replayed(self) -> int:
-        """Rewards of earlier visits in a full window."""
+        """Rewards from earlier visits in a full replay window."""
         return max(0, self.replay_window - self.rollouts)

@@ -121,7 +121,7 @@ class Rule(NamedTuple):
 
 
 def as_rule(estimator: Estimator) -> Rule:
-    """The numbers that kernels take instead of an `Estimator`."""
+    """Return the numbers of an `Estimator` that kernels take."""
     kl = kl_rule(estimator.kl)
     return Rule(
         advantage_rule(estimator.advantage),

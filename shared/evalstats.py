@@ -1,4 +1,4 @@
-"""Statistics of an evaluation: how sure a Pass@1 is, and unbiased pass@k."""
+"""Compute statistics of an evaluation: standard errors of Pass@1, and unbiased pass@k."""
 
 import numpy as np
 
@@ -6,14 +6,15 @@ from rftlab.shared.plumbing.errors import check
 
 
 def sampling_error(p: float | np.ndarray, n: int) -> float | np.ndarray:
-    """Standard error sqrt(p (1-p)/n) of Pass@1 from one response to each of n questions that are drawn
-    from a population of pass rate p."""
+    """Return the standard error sqrt(p (1-p)/n) of Pass@1 from one response to each of n questions that are drawn from
+    a population of pass rate p."""
     check(n >= 1, f"n = {n}; allowed: 1 or more")
     return np.sqrt(np.asarray(p) * (1 - np.asarray(p)) / n)
 
 
 def fixed_set_error(rates: np.ndarray, responses: int = 1) -> float:
-    """Standard error of Pass@1 on a FIXED set of questions with pass rates (n,), from so many responses to each.
+    """Return the standard error of Pass@1 on a FIXED set of questions with pass rates (n,), from so many responses to
+    each.
 
     It is sqrt(sum p_i (1-p_i) / responses) / n, never above `sampling_error` of the mean rate, and far below
     where rates are near 0 or 1.
@@ -23,10 +24,10 @@ def fixed_set_error(rates: np.ndarray, responses: int = 1) -> float:
 
 
 def measured_set_error(right: np.ndarray) -> float:
-    """`fixed_set_error` of the mean of right (n, k), 0 or 1, where the pass rates are known from it alone.
+    """Return `fixed_set_error` of the mean of right (n, k), 0 or 1, where the pass rates are estimated from it.
 
-    A measured rate's p (1 - p) is too small by (k-1)/k on average, so k - 1 responses count. One response says
-    nothing about its question; then it is `sampling_error`, which is never too small.
+    A measured rate's p (1 - p) is too small by (k-1)/k on average, so k - 1 responses count. With k = 1 the rate of a
+    question cannot be estimated, and the result is `sampling_error`, which is never too small.
     """
     n, k = right.shape
     rates = right.mean(axis=1)
@@ -34,7 +35,8 @@ def measured_set_error(right: np.ndarray) -> float:
 
 
 def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
-    """Unbiased pass@k = 1 - C(n-c, k)/C(n, k) from c correct of n >= k responses to a question (2107.03374, eq. 1).
+    """Return unbiased pass@k = 1 - C(n-c, k)/C(n, k) from c correct of n >= k responses to a question (2107.03374, eq.
+    1).
 
     n and correct broadcast; averaging over questions is left to the caller.
     """

@@ -1,9 +1,9 @@
-"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else
-changes.
+"""Apply masks, which leave tokens out of an update at the current policy. The share of a masked token is 0; nothing
+else changes.
 
-`apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a
-token or a response alone, so a micro-batch can be masked by itself; those of `config.mask.OF_BATCH` compare the tokens
-of the whole optimiser batch.
+`apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift depend on a
+single token or response, so a micro-batch can be masked by itself; the masks in `config.mask.OF_BATCH` compare the
+tokens of the whole optimiser batch.
 """
 
 import math
@@ -30,7 +30,7 @@ COV_EPS = 1e-8
 
 @inner
 def diverged(rule, advantage, logp, old_logp):
-    """Whether a token's probability moved beyond the threshold of its side."""
+    """Whether a token's probability moved beyond the threshold on the side of its advantage."""
     p, q = math.exp(logp), math.exp(old_logp)
     if rule.measure == TV:
         return p - q > rule.high if advantage > 0.0 else p - q < -rule.low
@@ -43,7 +43,7 @@ def diverged(rule, advantage, logp, old_logp):
 
 @inner
 def drifted_into(rule, batch, logp, share):
-    """Empty the shares of responses with A < 0 that drifted too far."""
+    """Set the shares of responses with A < 0 that drifted beyond the threshold to 0."""
     n, a = logp.shape[0], 0
     while a < n:
         b, drift = a, 0.0
@@ -58,13 +58,13 @@ def drifted_into(rule, batch, logp, share):
 
 @inner
 def stable_order(values):
-    """Places (n,) of the values from the smallest to the largest; equal ones stay in their order on every machine."""
+    """Return the order (n,) that sorts values; equal values keep their order on every machine."""
     return np.argsort(values, kind="mergesort")
 
 
 @inner
 def clip_cov_into(rules, batch, logp, keys, share):
-    """Empty the shares of the candidates with the smallest keys."""
+    """Set the shares of the candidates with the smallest keys to 0."""
     n = logp.shape[0]
     mean_advantage, mean_logp = batch.advantage.sum() / (n + COV_EPS), logp.sum() / (n + COV_EPS)
     candidates, count = np.empty(n, dtype=np.int64), 0
@@ -76,14 +76,14 @@ def clip_cov_into(rules, batch, logp, keys, share):
         if not is_clipped and rules.mask.low < covariance < rules.mask.high:
             candidates[count] = t
             count += 1
-    # The smallest random keys are a draw without replacement, which two engines can share.
+    # Taking the smallest random keys is a draw without replacement, which two implementations can reproduce alike.
     drawn = candidates[:count][np.argsort(keys[candidates[:count]])]
     share[drawn[: max(1, int(rules.mask.fraction * n))]] = 0.0
 
 
 @inner
 def kl_cov_into(rule, batch, logp, kl_share):
-    """Empty the KL shares of all tokens but those with the largest covariance."""
+    """Set the KL shares of all tokens to 0, except for those with the largest covariance."""
     n = logp.shape[0]
     covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
     kl_share[stable_order(-covariance)[max(1, int(rule.fraction * n)) :]] = 0.0
@@ -91,14 +91,14 @@ def kl_cov_into(rule, batch, logp, kl_share):
 
 @inner
 def second_moment_into(rule, batch, logp, share):
-    """Empty the shares of the tokens with the largest log-ratio in the direction of the advantage; sorted squares have
-    means that never fall, so the first one too many ends what is kept."""
+    """Set the shares of the tokens with the largest log-ratio in the direction of the advantage to 0. Running means of
+    sorted squares never fall, so all after the first one above the threshold are dropped."""
     x, total = logp - batch.old_logp, 0.0
     moved = np.flatnonzero(((batch.advantage > 0.0) & (x > 0.0)) | ((batch.advantage < 0.0) & (x < 0.0)))
     moved = moved[stable_order(x[moved] ** 2)]
     for i in range(moved.shape[0]):
         total += x[moved[i]] ** 2
-        # The mean of the squares kept so far: compared as a sum, which needs no division.
+        # The mean of the squares kept so far is compared as a sum, which needs no division.
         if total > rule.threshold * (i + 1):
             share[moved[i:]] = 0.0
             return
@@ -106,7 +106,7 @@ def second_moment_into(rule, batch, logp, share):
 
 @inner
 def top_entropy_into(rule, entropies, share):
-    """Empty the shares of the tokens below the quantile 1 - fraction of the entropies (T,), which is interpolated."""
+    """Set the shares of the tokens below the interpolated quantile 1 - fraction of the entropies (T,) to 0."""
     n = entropies.shape[0]
     if n > 0:
         order, rank = stable_order(entropies), (n - 1) * (1.0 - rule.fraction)
@@ -119,8 +119,8 @@ def top_entropy_into(rule, entropies, share):
 
 @jit
 def mask_into(rules, batch, logp, keys, share, kl_share):
-    """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,):
-    random for ClipCov, entropies for TopEntropy."""
+    """Set the entries of share and kl_share (T,) that the mask drops at logp (T,) to 0; both are copies of the batch's.
+    keys (T,): random numbers for ClipCov, entropies for TopEntropy."""
     if rules.mask.kind == DIVERGENCE:
         for t in range(logp.shape[0]):
             if diverged(rules.mask, batch.advantage[t], logp[t], batch.old_logp[t]):

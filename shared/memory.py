@@ -1,8 +1,8 @@
-"""The memory of a run: a moving average of each context's rewards, a window of the most recent ones, and the
-coefficient of an entropy bonus that moves. A checkpoint holds them as plain arrays.
+"""Keep the memory of a run: a moving average of each context's rewards, a window of the most recent ones, and the
+coefficient of an entropy bonus with a target. A checkpoint holds them as plain arrays.
 
-The moving average is a baseline, or an estimate of a context's difficulty. sums (n_contexts + 1, 2): discounted sum of
-rewards and number of rewards of each context; the last row is that of all contexts together.
+The moving average serves as a baseline, or as an estimate of a context's difficulty. sums (n_contexts + 1, 2):
+discounted sum of rewards and number of rewards of each context; the last row is for all contexts together.
 
 A replay window holds the most recent rewards of a context, the current ones included, and only feeds the baseline set;
 its rollouts are never trained on again. Rewards enter before windows are read, so a window always holds the current
@@ -19,13 +19,13 @@ from rftlab.shared.plumbing.pool import Pool
 
 
 def empty_averages(n_contexts: int) -> np.ndarray:
-    """No reward seen yet: (n_contexts + 1, 2)."""
+    """Return moving averages without any reward, (n_contexts + 1, 2)."""
     return np.zeros((n_contexts + 1, 2))
 
 
 @jit
 def add_into(sums, context, decay, rewards, start, stop):
-    """A visit: older rewards keep `decay` of their weight, rewards[start:stop] come in with weight 1."""
+    """Add a visit of a context: earlier rewards keep `decay` of their weight, and rewards[start:stop] have weight 1."""
     for row in (context, sums.shape[0] - 1):
         # Sum and count decay alike, so that their ratio is a mean in which recent visits weigh more.
         sums[row, 0] *= decay
@@ -37,7 +37,7 @@ def add_into(sums, context, decay, rewards, start, stop):
 
 @jit
 def read_average(sums, context):
-    """Moving average of a context that was seen, else that of all contexts, else 0."""
+    """Return the moving average of a context, or of all contexts if it was never seen, or 0 if none was."""
     for row in (context, sums.shape[0] - 1):
         if sums[row, 1] > 0.0:
             return sums[row, 0] / sums[row, 1]
@@ -46,13 +46,13 @@ def read_average(sums, context):
 
 @jit
 def estimated_pass_rate(sums, context):
-    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never
-    seen; penalties may not leave 0 .. 1."""
+    """Return a context's estimated pass rate: the average with one success and one failure added, or 1/2 if it was
+    never seen. It is clipped to 0 .. 1, because penalties can move rewards beyond."""
     return min(max((sums[context, 0] + 1.0) / (sums[context, 1] + 2.0), 0.0), 1.0)
 
 
 def difficulty_within(sums: np.ndarray, context: int, low: float, high: float) -> float:
-    """`estimated_pass_rate` for rewards from `low` to `high`: where the average stands between them, 0 to 1.
+    """Return `estimated_pass_rate` for rewards from `low` to `high`: the average, rescaled to 0 .. 1.
 
     p (1 - p) (high - low)^2 is the largest variance that rewards of that mean and that range can have.
     """
@@ -61,14 +61,14 @@ def difficulty_within(sums: np.ndarray, context: int, low: float, high: float) -
 
 
 def read_averages(sums: np.ndarray, contexts: np.ndarray) -> np.ndarray:
-    """Baselines (n,) of contexts (n,), before the rewards of this visit are added."""
+    """Return baselines (n,) of contexts (n,), before the rewards of this visit are added."""
     contexts = np.asarray(contexts, dtype=np.int64)
     check_labels("contexts", contexts, len(sums) - 1)
     return np.array([read_average(sums, context) for context in contexts], dtype=np.float64)
 
 
 def add(sums: np.ndarray, contexts: np.ndarray, rewards: np.ndarray, decay: float) -> None:
-    """One visit of each context (n,) with its rewards (n, K)."""
+    """Add one visit of each context (n,) with its rewards (n, K)."""
     contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
     check(
         rewards.ndim == 2 and rewards.shape[0] == contexts.size,
@@ -81,15 +81,15 @@ def add(sums: np.ndarray, contexts: np.ndarray, rewards: np.ndarray, decay: floa
 
 
 class Windows(NamedTuple):
-    """rewards (n_contexts, size): ring buffers; pushed (n_contexts,): rewards ever pushed, so slot pushed % size is
-    next."""
+    """Replay windows of all contexts: ring buffers of rewards (n_contexts, size), and the number of rewards ever pushed
+    (n_contexts,); the next one is written to slot pushed % size."""
 
     rewards: np.ndarray
     pushed: np.ndarray
 
 
 def empty_windows(n_contexts: int, size: int) -> Windows:
-    """Windows of `size` >= 1 rewards for each of `n_contexts` contexts, all empty."""
+    """Return empty windows of `size` >= 1 rewards for each of `n_contexts` contexts."""
     check(size >= 1, f"window size = {size!r}; allowed: 1 or more")
     return Windows(np.zeros((n_contexts, size)), np.zeros(n_contexts, dtype=np.int64))
 
@@ -98,23 +98,23 @@ def empty_windows(n_contexts: int, size: int) -> Windows:
 def push_into(windows, context, rewards, start, stop):
     """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full.
 
-    Inlined, as is `window_into`: a call would pass every number of every array, which takes longer than a short window
-    does.
+    It is inlined, as is `window_into`, because a call would pass every number of every array, which takes longer than
+    copying a short window.
     """
     held, new = windows.rewards[context], rewards[start:stop]
     size = held.shape[0]
     slot = windows.pushed[context] % size
     for i in range(new.shape[0]):
         held[slot] = new[i]
-        # A comparison, because the remainder of a division takes longer than the store.
+        # The comparison replaces the remainder of a division, which takes longer than the store.
         slot = slot + 1 if slot + 1 < size else 0
     windows.pushed[context] += new.shape[0]
 
 
 @entry(inline="always")
 def window_into(windows, context, out, start):
-    """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so
-    that none waits for another."""
+    """Copy a context's window, oldest first, to out[start:], and return the end. Each slot is computed from its own
+    index, so that no copy waits for another."""
     held, pushed = windows.rewards[context], windows.pushed[context]
     size = np.uint64(held.shape[0])
     # Before the window is full its oldest reward lies in slot 0; afterwards in the slot that comes next.
@@ -140,7 +140,7 @@ def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
 
 
 def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
-    """Baseline sets of the groups whose contexts (G,) are given: their windows, oldest reward first."""
+    """Return the baseline sets of groups with contexts (G,): their windows, oldest reward first."""
     contexts = np.asarray(contexts, dtype=np.int64)
     check_labels("contexts", contexts, windows.pushed.shape[0])
     size = windows.rewards.shape[1]
@@ -152,8 +152,8 @@ def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
 
 
 def empty_bonus(coefficient: float, target: float) -> np.ndarray:
-    """The entropy bonus before the first update: (2,) its coefficient, and 1 where it is in force. A bonus with a
-    target is in force only after an update at an entropy that is not above the target."""
+    """Return the state (2,) of an entropy bonus before the first update: its coefficient, and 1 where it is in force. A
+    bonus with a target is in force only after an update at an entropy that is not above the target."""
     return np.array([coefficient, float(target == 0)])
 
 

@@ -1,5 +1,5 @@
-"""Weigh: the objective of a frozen batch at the current policy, and its derivative, which is the weight of each
-token on its score."""
+"""Compute the objective of a frozen batch at the current policy, and its derivative, which is the weight of each token
+on its score."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class ObjectiveAndWeights(NamedTuple):
 
 @inner
 def on_policy(batch, logp):
-    """Whether every ratio is exactly 1."""
+    """Whether the ratio of every token is exactly 1."""
     same = True
     for t in range(logp.shape[0]):
         # No early exit: a branch would keep the loop from comparing several tokens at once.
@@ -43,7 +43,7 @@ def on_policy(batch, logp):
 
 @inner
 def ratios_at(rule, batch, logp):
-    """`ratio_at` each token."""
+    """Return the ratio (T,) of each token, as `ratio_at` computes it."""
     ratios = np.empty(logp.shape[0])
     for t in range(logp.shape[0]):
         ratios[t] = ratio_at(rule, logp[t] - batch.old_logp[t])
@@ -52,7 +52,7 @@ def ratios_at(rule, batch, logp):
 
 @inner
 def weighted_penalty(rule, log_ratio, logp, ref_logp):
-    """KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
+    """Return the KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
     kl, slope = kl_penalty(rule.kl, logp, ref_logp)
     if rule.kl.weighted:
         ratio, is_held = (
@@ -65,14 +65,14 @@ def weighted_penalty(rule, log_ratio, logp, ref_logp):
 
 @inner(inline="always")
 def clip_objective_into(rule, batch, logp, weight):
-    """`token_objective_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would
-    cost a third of its time.
+    """Fill weight as `token_objective_into` does, for Clip and a penalty that is not weighted. It is the most frequent
+    case, and branches in the loop would cost a third of its time.
 
-    Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits
-    in blocks. `weight` holds `anchor_ratio` meanwhile.
+    Exponentials are computed first, then everything else, in loops that work on several tokens at once; the terms of
+    sums are collected in blocks. `weight` holds the results of `anchor_ratio` meanwhile.
     """
     check_kl(rule.kl)
-    # On policy, the usual case, every ratio is 1: exponentials would be most of the time.
+    # On policy, the usual case, every ratio is 1, and computing exponentials would take most of the time.
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_at(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
@@ -82,7 +82,7 @@ def clip_objective_into(rule, batch, logp, weight):
     for start in range(0, logp.shape[0], BLOCK):
         stop = min(start + BLOCK, logp.shape[0])
         for i in range(stop - start):
-            # An unsigned index spares the check for a negative one, which numba makes for signed indices.
+            # An unsigned index avoids the check for negative indices that numba makes for signed ones.
             t = np.uintp(start + i)
             ratio = 1.0 if ones else ratios[t]
             value, slope, is_clipped, is_dual = clip(
@@ -102,7 +102,7 @@ def clip_objective_into(rule, batch, logp, weight):
 
 @inner
 def token_objective_into(rule, batch, logp, weight):
-    """`objective_and_weights_into` where every token stands for itself."""
+    """Fill weight as `objective_and_weights_into` does, where each token has its own ratio."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     for t in range(logp.shape[0]):
         log_ratio = logp[t] - batch.old_logp[t]
@@ -120,7 +120,7 @@ def token_objective_into(rule, batch, logp, weight):
 
 @inner
 def custom_objective_into(rule, batch, logp, weight):
-    """`token_objective_into` for a custom function, which gets all tokens at once."""
+    """Fill weight as `token_objective_into` does, for a custom surrogate, which gets all tokens at once."""
     values, slopes, kl_total, objective = np.empty(logp.shape[0]), np.empty(logp.shape[0]), 0.0, 0.0
     call_surrogate(rule.surrogate.custom, batch.advantage, logp, batch.old_logp, values, slopes)
     for t in range(logp.shape[0]):
@@ -140,24 +140,24 @@ def check_level(level):
 
 @inner
 def response_log_ratio(level, batch, logp, start, stop):
-    """Log-ratio of the response with tokens start .. stop-1."""
+    """Return the log-ratio of the response with tokens start .. stop-1."""
     check_level(level)
     total = 0.0
     for t in range(start, stop):
         x = logp[t] - batch.old_logp[t]
-        # A product of ratios overflows soon, so each factor is bounded; a mean does not need it.
+        # A product of ratios overflows soon, so each factor is clipped; a mean does not need that.
         total += min(max(x, -TOKEN_LIMIT), TOKEN_LIMIT) if level == PRODUCT else x
     return total if level == PRODUCT else total / (stop - start)
 
 
 @inner
 def response_objective_into(rule, batch, logp, weight, start, stop):
-    """`objective_and_weights_into` of one response whose tokens share a ratio.
+    """Fill the weights of one response whose tokens share a ratio; returns as `objective_and_weights_into`.
 
     J = sum_t share_t f(rho), log rho = each sum_u x_u, x_u = logp_u - old_logp_u. So dJ/dlogp_u = each sum_t share_t
-    df/dlog rho, the same for all tokens u: the first loop adds up `common`, the second hands it out. With
-    sequence_token (GSPO-token, 2507.18071) the value is that of rho, but a token moves its own term alone, and nothing
-    is common.
+    df/dlog rho, the same for all tokens u: the first loop sums it up in `common`, the second adds it to each token.
+    With sequence_token (GSPO-token, 2507.18071) the value is that of rho, but a token moves only its own term, and
+    `common` is 0.
     """
     log_ratio = response_log_ratio(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
@@ -169,7 +169,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
             rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio
         )
         objective += batch.share[t] * value
-        # Where the derivative is that of logp at a held ratio, a token moves its own term alone.
+        # Where the ratio is held fixed and logp is differentiated, a token moves only its own term.
         spreads = through_ratio(rule.surrogate.kind) and rule.ratio.level != SEQUENCE_TOKEN
         common += batch.share[t] * slope if spreads else 0.0
         weight[t] = 0.0 if spreads else batch.share[t] * slope
@@ -187,7 +187,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
             weight[t] -= batch.kl_share[t] * kl_slope
             kl_total += kl
     for t in range(start, stop):
-        # a product leaves out what a token has beyond its limit, so it does not depend on that token
+        # a product clips each token's log-ratio, and does not depend on a token that was clipped
         is_held = rule.ratio.level == PRODUCT and abs(logp[t] - batch.old_logp[t]) > TOKEN_LIMIT
         weight[t] += 0.0 if is_held else common * each
     return objective, clipped, dual_clipped, kl_total
@@ -195,12 +195,12 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
 
 @inner
 def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
-    """`objective_and_weights_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673,
-    eq. 5).
+    """Fill the weights of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5);
+    returns as `objective_and_weights_into`.
 
     The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from
-    below. log rho = total / length: the first loop notes which tokens rho depends on (weight 1, others are clipped),
-    the second gives each of them rho sum_t share_t A_t / length.
+    below. log rho = total / length: the first loop marks the tokens that rho depends on with weight 1 (others are
+    clipped), the second gives each of these rho sum_t share_t A_t / length.
     """
     length, total, credit = stop - start + rule.aggregation.eps, 0.0, 0.0
     low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
@@ -227,9 +227,9 @@ def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
 
 @inner
 def sequence_objective_into(rule, batch, logp, weight):
-    """`objective_and_weights_into` where the tokens of a response belong together."""
+    """Fill weight as `objective_and_weights_into` does, where the tokens of a response share a ratio."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
-    start, n = np.int64(0), logp.shape[0]  # a plain 0 would compile what it is passed to twice
+    start, n = np.int64(0), logp.shape[0]  # a plain 0 has another type, and numba would compile the callees twice
     while start < n:
         stop = start + 1
         # A response's tokens lie together, so its end is where the row changes; empty responses have no token here.
@@ -270,8 +270,8 @@ def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
 
 
 def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> Batch:
-    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before
-    `objective_and_weights`.
+    """Return the batch with shares of 0 for the tokens that the mask drops at `logp` (T,). Call it once per update,
+    before `objective_and_weights`.
 
     keys (T,): random numbers that decide which candidates ClipCov draws; for TopEntropy the entropies of the
     distributions that tokens are drawn from, at `logp`. Raises UserError where they are needed and missing.
@@ -289,7 +289,7 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
 
 
 def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) -> ObjectiveAndWeights:
-    """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
+    """Return J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
     check_type("estimator", estimator, Estimator, "an Estimator")
     check_type("batch", batch, Batch, "a Batch, as `prepare` gives it")
     logp = _current(batch, logp)

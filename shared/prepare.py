@@ -1,5 +1,5 @@
-"""Freeze: everything about a batch that does not change while the policy is updated, computed once per optimiser
-batch; rewards after a penalty on length and a KL penalty among it."""
+"""Compute everything about an optimiser batch that stays fixed while the policy is updated, including rewards after a
+length penalty and a KL penalty."""
 
 from typing import NamedTuple
 
@@ -21,13 +21,14 @@ from rftlab.shared.plumbing.pool import Pool, make_pool
 
 @inner
 def length_penalty(rule, length):
-    """The penalty on a response of `length` tokens (DAPO, 2503.14476, eq. 13)."""
+    """Return the penalty on a response of `length` tokens (DAPO, 2503.14476, eq. 13)."""
     return rule.coef * min(max((length - rule.limit + rule.buffer) / rule.buffer, 0.0), 1.0)
 
 
 @jit
 def shape_into(rule, rewards, starts, old_logp, ref_logp):
-    """Shape rewards (R,) in place; starts (R+1,), old_logp and ref_logp (T,). KL values are summed over a response."""
+    """Subtract the length penalty and a KL penalty from rewards (R,) in place; starts (R+1,), old_logp and ref_logp
+    (T,). KL values are summed over a response."""
     for row in range(rewards.shape[0]):
         length = starts[row + 1] - starts[row]
         # The penalty comes before advantages, so that it also moves baselines and deviations.
@@ -45,10 +46,10 @@ class Batch(NamedTuple):
 
     advantage: np.ndarray
     share: np.ndarray
-    """Share of the surrogate, times the importance correction."""
+    """Share of the token's surrogate in the objective, times the importance correction."""
     kl_share: np.ndarray
-    """Share of the KL penalty, times its coefficient; times the importance correction too with KLCov, whose penalty
-    is part of its surrogate."""
+    """Share of the token's KL penalty, times its coefficient. KLCov's penalty is part of its surrogate, so there it is
+    multiplied by the importance correction too."""
     old_logp: np.ndarray
     ref_logp: np.ndarray
     """Log-probabilities that the KL penalty compares with."""
@@ -57,7 +58,8 @@ class Batch(NamedTuple):
 
 
 def column(values: np.ndarray, kind: type = np.float64) -> np.ndarray:
-    """An array of numbers of a kind. Raises UserError where the values are none, or no whole ones for np.int64."""
+    """Return values as an array of a number type. Raises UserError for values that are no numbers, or not whole for
+    np.int64."""
     try:
         with np.errstate(invalid="ignore"):
             array: np.ndarray = np.ascontiguousarray(values, dtype=kind)
@@ -80,8 +82,8 @@ def shaped_rewards(
     old_logp: np.ndarray,
     ref_logp: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rewards (R,) after the length penalty and a KL penalty in the reward; unchanged without them. Baseline sets
-    take these."""
+    """Return rewards (R,) after the length penalty and a KL penalty in the reward, or unchanged without them. Baseline
+    sets are made from these."""
     shaped, rule = np.array(rewards, dtype=np.float64), as_rule(estimator)
     if rule.shaping.active:
         check(ref_logp is not None or rule.kl.in_reward == 0, "a KL penalty needs ref_logp")
@@ -110,12 +112,12 @@ def batch_from_advantages(
     n_tokens=None,
     n_rows=None,
 ) -> Batch:
-    """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a
-    response.
+    """Return the `Batch` of advantages per token (T,). `prepare` calls it; call it directly where advantages vary
+    within a response.
 
-    sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's
+    sampler_logp (T,): log-probabilities under the policy that sampled, where it differs from the trainer's
     (`Correction`). correction (T,): importance weights that are known already, in place of sampler_logp. group (R,):
-    where prompts have a mean.
+    needed where the aggregation is prompt_mean.
     """
     kl = estimator.kl
     check(ref_logp is not None or kl.kind == "none" or kl.anchor == "old", "a KL penalty needs ref_logp")
@@ -159,11 +161,11 @@ def prepare(
     n_tokens: int | None = None,
     n_rows: int | None = None,
 ) -> Batch:
-    """Everything about a batch of responses that does not change while the policy is updated.
+    """Return everything about a batch of responses that stays fixed while the policy is updated.
 
     rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the
     reward are applied here.
-    pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
+    pool: the baseline sets, made from `shaped_rewards`; by default from the rewards themselves.
     baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; (T,) for
     value, optimal_token. squares (T,): sum_v pi(v)^2 of the policy that gave old_logp, from which the baseline of
     optimal_token is found where it is not given. token_rewards (T,): rewards at tokens, besides the response's own.
@@ -189,7 +191,7 @@ def prepare(
         if squares is not None and baseline is None:
             old_T, squares_T = column(old_logp), column(squares)
             _check_tokens(rewards_T.shape, old_logp=old_T, squares=squares_T)
-            # The returns that the baseline will be subtracted from, before anything is.
+            # The returns from which the baseline will be subtracted.
             returns = token_advantages(Advantage("none", gamma=spec.gamma), rewards_T, starts)
             baseline = optimal_token_baseline(returns, old_T, squares_T, starts, group, eps=0.0)
         advantage_T = _by_token(estimator, rewards_T, starts, baseline)
@@ -225,7 +227,7 @@ def prepare(
 def _by_token(
     estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None
 ) -> np.ndarray:
-    """Advantages (T,); a baseline per response is spread over its tokens."""
+    """Return advantages (T,). A baseline per response is used for all its tokens."""
     spec = estimator.advantage
     check_given(spec, baseline)
     if baseline is not None and (spec.baseline in ("greedy", "moving_average") or len(baseline) != starts[-1]):

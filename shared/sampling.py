@@ -1,4 +1,4 @@
-"""The rules that spend a round's rollouts, and choose those that are trained on."""
+"""Allocate a round's rollouts to contexts, and choose the rollouts that are trained on."""
 
 import itertools
 
@@ -8,15 +8,16 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.jit import jit
 
 MAX = 4
-"""A context gets at most this many times the mean number of rollouts."""
+"""Largest number of rollouts of a context, as a multiple of the mean."""
 
 
 @jit
 def allocate_into(p, mean, out):
-    """Fill out (B,) with rollouts of contexts with pass rates p (B,): B mean in all, each from 1 to MAX mean, near
-    sqrt(p (1-p)).
+    """Fill out (B,) with the numbers of rollouts of contexts with pass rates p (B,), nearly in proportion to sqrt(p
+    (1-p)).
 
-    One at a time to the context that is furthest below its part; ties go to the first.
+    They sum to B mean, and each lies between 1 and MAX mean. Each rollout in turn goes to the context that is furthest
+    below its share; ties go to the first.
     """
     n = p.shape[0]
     part = np.sqrt(p * (1.0 - p)) + 1e-9
@@ -30,7 +31,8 @@ def allocate_into(p, mean, out):
 
 
 def allocate(p: np.ndarray, mean: int) -> np.ndarray:
-    """Rollouts (B,) of contexts with estimated pass rates p (B,), `mean` on average: more where rewards vary more."""
+    """Return the numbers of rollouts (B,) of contexts with estimated pass rates p (B,), `mean` on average: more where
+    rewards vary more."""
     p = np.asarray(p, dtype=np.float64)
     check(bool(((p >= 0) & (p <= 1)).all()), f"p = {p}; allowed: 0 to 1")
     check(mean >= 1, f"mean = {mean}; allowed: 1 or more")
@@ -41,8 +43,8 @@ def allocate(p: np.ndarray, mean: int) -> np.ndarray:
 
 @jit
 def keep_shortest_into(lengths, start, stop, keep, selected):
-    """Set selected[start:stop]: True for the `keep` shortest of those responses, the earlier one where two are
-    equal."""
+    """Fill selected[start:stop] with True for the `keep` shortest of those responses; of equal ones the earlier is
+    kept."""
     for i in range(start, stop):
         shorter = 0
         for j in range(start, stop):
@@ -51,8 +53,8 @@ def keep_shortest_into(lengths, start, stop, keep, selected):
 
 
 def keep_shortest(lengths: np.ndarray, first: np.ndarray, keep: int) -> np.ndarray:
-    """Which responses (R,) of groups that lie at first[g] .. first[g+1]-1 are among the `keep` shortest of their
-    group."""
+    """Return a mask (R,) of the `keep` shortest responses of each group; group g holds responses first[g] ..
+    first[g+1]-1."""
     lengths, first = np.asarray(lengths, dtype=np.int64), np.asarray(first, dtype=np.int64)
     check(keep >= 1, f"keep = {keep}; allowed: 1 or more")
     selected = np.zeros(lengths.size, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The surrogate objective of one token and its derivative, from one function.
+"""Compute the surrogate objective of one token and its derivative.
 
 Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to
 the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate
@@ -15,20 +15,20 @@ from rftlab.shared.plumbing.jit import inner, jit
 
 @inner
 def through_ratio(kind):
-    """Whether the derivative that `surrogate` returns is dj/dx, of the log-ratio; else it is dj/dlogp at a fixed
+    """Whether the derivative that `surrogate` returns is dj/dx of the log-ratio x; else it is dj/dlogp at a fixed
     ratio."""
     return (kind == CLIP) | (kind == SAPO)
 
 
 @inner
 def ratio_at(ratios, log_ratio):
-    """exp of the log-ratio, which is held within ratios.floor .. cap."""
+    """Return exp of the log-ratio, which is clipped to ratios.floor .. cap."""
     return exp(min(max(log_ratio, ratios.floor), ratios.cap))
 
 
 @inner
 def clip(rule, ratios, advantage, log_ratio, ratio):
-    """`surrogate` of Clip, given the ratio."""
+    """Return the results of `surrogate` for Clip, given the ratio."""
     is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
     plain = advantage * ratio
     clipped = advantage * min(max(ratio, 1.0 - rule.low), 1.0 + rule.high)
@@ -46,10 +46,10 @@ def clip(rule, ratios, advantage, log_ratio, ratio):
 
 @jit
 def surrogate(rule, ratios, advantage, logp, log_ratio):
-    """Objective j of a token, its derivative, and whether the clip and the dual clip are active.
+    """Return the objective j of a token, its derivative, and whether the clip and the dual clip are active.
 
-    The log-ratio is held within ratios.floor .. cap; beyond, what goes through the ratio has derivative 0.
-    Choices between values, not branches: advantages have random signs.
+    The log-ratio is clipped to ratios.floor .. cap; beyond, derivatives through the ratio are 0. The code chooses
+    between values instead of branching, because advantages have random signs.
     """
     if rule.kind == CLIP:
         return clip(rule, ratios, advantage, log_ratio, ratio_at(ratios, log_ratio))
@@ -65,7 +65,7 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     held = min(max(log_ratio, ratios.floor), ratios.cap)
     ratio = exp(held)
     if rule.kind == CISPO:
-        # A clipped ratio still weighs log p: unlike with Clip, no token loses its gradient.
+        # A clipped ratio still weights log p: unlike with Clip, no token loses its gradient.
         weight = min(max(ratio, 1.0 - rule.low), 1.0 + rule.high) * advantage
         return weight * logp, weight, (ratio < 1.0 - rule.low) | (ratio > 1.0 + rule.high), False
     if rule.kind == TOPR:

@@ -13,4 +13,5 @@ Glossary (shapes in brackets)
 """
 
 VERSION = 8
-"""Part of the identity of a simulated result: raised whenever a change makes equal configurations give other curves."""
+"""Version of the simulator, part of the identity of a result. It is raised when equal configurations give other
+curves."""

@@ -1,4 +1,4 @@
-"""The configuration of a simulated run. Nothing here is compiled, so a command line can show it at once."""
+"""Configuration of a simulated run. Nothing here is compiled, so that a command line can show it at once."""
 
 from dataclasses import field
 from typing import Literal, get_args
@@ -10,24 +10,25 @@ from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
 MAX_TOKENS = 1000
-"""Style tokens of a response, on average."""
+"""Largest mean number of style tokens of a response."""
 MAX_LOGIT = 1e20
-"""Of the base policy; arms that do not exist have -1e30."""
+"""Largest logit of the base policy; arms that do not exist have the logit -1e30."""
 MAX_ARMS = 16
-"""Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
+"""Largest number of arms, the columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 MAX_PARTS = MAX_ARMS - 1
-"""Parts of correctness: these and all other numbers that contexts have in common have the noise of one block."""
+"""Largest number of parts of correctness. The noise of all parameters that contexts share comes from one block of
+LANES."""
 DAMAGE_PARTS = 4
-"""Numbers that the damage of a policy is the mean square of."""
+"""Number of parameters whose mean square is the damage of a policy."""
 FLIPS = ("false_positive", "false_negative")
-"""Fields of the linear environment that say how often a verifier is wrong."""
+"""Fields of the linear environment with the error rates of a verifier."""
 SHORT_RARE = 1.0
-"""How much lower the base policy's logits of short answers are, where not all of them can be right."""
+"""Amount by which the base policy's logits of short answers are lower, where not all of them can be right."""
 
 
 def check_nuisance(surprise: float, style_tokens: float) -> None:
-    """Raise UserError where the Gaussian nuisance, whose variance surprise divides, is not there because of style
-    tokens."""
+    """Raise UserError where both surprise and style tokens are set: surprise splits the variance of the Gaussian
+    nuisance, which style tokens replace."""
     message = (
         f"environment.surprise = {surprise} with environment.style_tokens = {style_tokens}; allowed: one or the other"
     )
@@ -197,7 +198,7 @@ class Linear:
         check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
 
     def _check_styles(self) -> None:
-        """Raise UserError where what depends on styles or on style tokens has none."""
+        """Raise UserError where an option needs several styles or style tokens and the environment has none."""
         for name, off in (("verbosity", 0.0), ("short_right", 1.0)):
             value = getattr(self, name)
             check(
@@ -216,7 +217,7 @@ class Linear:
 
     @property
     def n_arms(self) -> int:
-        """Arms of all tokens together."""
+        """Number of arms of all tokens together."""
         return self.n_answers * self.n_styles * self.answer_tokens
 
 
@@ -254,7 +255,7 @@ Environment = Linear | Tabular
 
 
 def n_train(environment: Environment) -> int:
-    """Number of training contexts."""
+    """Return the number of training contexts."""
     return environment.n_train if isinstance(environment, Linear) else environment.n_contexts
 
 
@@ -311,7 +312,7 @@ class Sampler:
 
 
 def general_options(run, style_tokens: float) -> list[str]:
-    """Names of what a run asks for that only `rftlab.sim.round.general` does."""
+    """Return the names of a run's options that only `rftlab.sim.round.general` supports."""
     estimator = run.design.estimator
     options = {
         "sampler": run.sampler != Sampler(),
@@ -328,7 +329,7 @@ def general_options(run, style_tokens: float) -> list[str]:
 
 Evaluation = Literal["exact", "sampled", "full"]
 OF_REWARDS = ("partial_credit", "reward_noise", "format_reward")
-"""Fields of the linear environment that make rewards other numbers than 0 and 1; others are older than they."""
+"""Fields of the linear environment that make rewards other numbers than 0 and 1. All other fields are older."""
 
 
 @config
@@ -377,7 +378,7 @@ class Simulation:
         )
 
     def _check_rewards(self) -> None:
-        """Raise UserError where something needs rewards that are 0 or 1, and they are not."""
+        """Raise UserError where an option needs rewards of 0 or 1 and the environment has others."""
         advantage, world = self.design.estimator.advantage, self.environment
         graded = [name for name in OF_REWARDS if isinstance(world, Linear) and getattr(world, name) > 0]
         exact = f"advantage.baseline = {advantage.baseline}" if advantage.baseline in ("optimal", "greedy") else ""

@@ -1,5 +1,5 @@
-"""The two environments: linear (parameters shared by all contexts, so it generalises) and tabular (nothing shared,
-exact)."""
+"""Build the worlds of the two environments: linear (parameters shared by all contexts, so it generalises) and tabular
+(nothing shared, exact)."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from rftlab.sim.policy.style import token_style
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, make_contexts, padded
 
 FLIPPING = 2**63
-"""Second word of the key of sticky flips, which no number of contexts is."""
+"""Second word of the random key of sticky flips. No number of contexts has this value."""
 _EXTRAS = (
     "answer_tokens",
     "surprise",
@@ -28,17 +28,17 @@ _EXTRAS = (
     "reward_noise",
     "format_reward",
 )
-"""Numbers of a linear environment that its world has under the same names."""
+"""Fields of a linear environment that its world has under the same names."""
 
 
 def build(environment: Environment) -> World:
-    """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are
-    too large for float32."""
+    """Return the world of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits
+    are too large for float32."""
     return _linear(environment) if isinstance(environment, Linear) else _tabular(environment)
 
 
 def tabular_world(base_logits: np.ndarray, correct: np.ndarray, nuisance: float = 0.0) -> World:
-    """A tabular world from given logits (N, A) and correct arms (N, A) bool; every response is well formed."""
+    """Return a tabular world with given logits (N, A) and correct arms (N, A) bool; every response is well formed."""
     logits = np.array(base_logits, dtype=np.float64)
     contexts = make_contexts(np.zeros((0, 0)), logits, np.full(len(logits), np.inf), np.asarray(correct, dtype=bool))
     return World(contexts, contexts, logits.shape[1], 0.0, float(nuisance))
@@ -59,7 +59,8 @@ def _linear(environment: Linear) -> World:
 
 
 def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts"]:
-    """Training and test contexts, drawn from the environment's `world_seed`; neither depends on `align` or `kappa`."""
+    """Return training and test contexts, drawn from the environment's `world_seed`. They do not depend on `align` or
+    `kappa`."""
     rng = np.random.Generator(np.random.Philox(environment.world_seed))
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
@@ -69,7 +70,7 @@ def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts
 
 
 def _flipped(environment: Linear, correct: np.ndarray) -> np.ndarray:
-    """Which of the arms (n, A) a verifier rewards that is wrong about some answers, in all their styles."""
+    """Return the arms (n, A) bool that a verifier with errors rewards; it errs on an answer in all its styles alike."""
     key = np.array([environment.world_seed, FLIPPING], dtype=np.uint64)
     draws = np.random.Generator(np.random.Philox(key=key)).random(correct[:, :: environment.n_styles].shape)
     draws = np.repeat(draws, environment.n_styles, axis=1)
@@ -86,8 +87,8 @@ def _unit(directions: np.ndarray) -> np.ndarray:
 
 
 def project(features: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """features (n, d) times directions (d, Y), float32, each sum in the order of the features: BLAS has another
-    order on every processor."""
+    """Return features (n, d) times directions (d, Y) in float32. Each sum runs in the order of the features, because
+    BLAS uses another order on every processor."""
     projected = np.zeros((len(features), directions.shape[1]), dtype=np.float32)
     _project_into(features, directions, projected)
     return projected
@@ -105,7 +106,7 @@ def _project_into(features, directions, projected):
 def _scored(
     environment: Linear, teacher: np.ndarray, rng: np.random.Generator, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features (n, d) and scores (n, T Y) of contexts; those without the margin are drawn again."""
+    """Draw features (n, d) and scores (n, T Y) of contexts. Contexts below the margin are drawn again."""
     features, scores = np.empty((n, environment.n_features), dtype=np.float32), np.empty((n, teacher.shape[1]))
     missing = np.arange(n)
     while missing.size:
@@ -121,28 +122,29 @@ def _scored(
 
 
 class DrawnContexts(NamedTuple):
-    """Contexts of a linear environment before it is known how right its base policy is."""
+    """Contexts of a linear environment before `align` and `kappa` of the base policy are chosen."""
 
     environment: Linear
     features: np.ndarray
     """(n, d) float32."""
     score: np.ndarray
-    """(n, T Y): the largest of each token is right."""
+    """(n, T Y) scores; the answer with the largest score of each token is right."""
     unrelated: np.ndarray
-    """(n, T Y): linear in the features, and nothing to do with the score."""
+    """(n, T Y) values that are linear in the features and unrelated to the score."""
     noise: np.ndarray
-    """(n, A) on the base policy's logits."""
+    """(n, A) noise of the base policy's logits."""
     correct: np.ndarray
     """(n, A) bool."""
     bonus: float
-    """On correct arms, in the base policy's logits."""
+    """Bonus of correct arms in the base policy's logits."""
     base_format: np.ndarray
-    """(n,) logits."""
+    """(n,) logits of the format under the base policy."""
     rewarded: np.ndarray
-    """(n, A) bool: as `correct`, up to the verifier's sticky flips."""
+    """(n, A) bool, arms that the verifier rewards: `correct` with its sticky flips."""
 
     def base_logits(self, align: float, kappa: float) -> np.ndarray:
-        """The base policy's logits (n, A): kappa times a mixture of the score and what is unrelated to it."""
+        """Return the base policy's logits (n, A): kappa times a mixture of the score and the unrelated values, plus
+        noise."""
         known: float | np.ndarray = align
         if self.environment.unknown > 0:
             known = np.where(np.arange(len(self.score)) < self.environment.unknown * len(self.score), 0.0, align)[
@@ -158,7 +160,7 @@ class DrawnContexts(NamedTuple):
         return logits
 
     def at(self, align: float, kappa: float) -> Contexts:
-        """The contexts of a world."""
+        """Return the contexts as kernels take them, for a base policy with this `align` and `kappa`."""
         return make_contexts(
             padded(self.features, 0.0),
             padded(self.base_logits(align, kappa), NO_ARM),
@@ -181,6 +183,6 @@ def _drawn(
     base_format = environment.base_format + rng.standard_normal(n)
     if environment.short_right < 1:
         key = np.array([environment.world_seed, n], dtype=np.uint64)
-        aside = np.random.Generator(np.random.Philox(key=key))  # all else is drawn as without
+        aside = np.random.Generator(np.random.Philox(key=key))  # a stream of its own leaves other draws unchanged
         correct[:, :: environment.n_styles] &= (aside.random(n) < environment.short_right)[:, None]
     return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format, correct)

@@ -1,4 +1,4 @@
-"""One simulated run: from a configuration to a learning curve."""
+"""Run a simulation from its configuration to a learning curve."""
 
 import functools
 import time
@@ -40,37 +40,37 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE, ROUND = 2**20, 32
-"""Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs
-at least."""
+"""Number of tokens of the rounds that are trained without a check for a stop, a fraction of a second; and the number of
+tokens that the fixed cost of a round counts as."""
 
 
 class Stopped(Exception):
-    """A run was asked to stop before its end."""
+    """Raised by a run that was asked to stop before its end."""
 
 
 class SimulationResult(NamedTuple):
     """The curve of a run, and the round at which it diverged or None.
 
-    That is the round whose gradient was not finite, or where none was but weights or Pass@1 were not, the evaluation
-    that found it; the curve ends before.
+    It diverged at the round whose gradient was not finite, or at the evaluation that found weights or Pass@1 that were
+    not finite. The curve ends before.
     """
 
     curve: Curve
     diverged_at: int | None
     metrics: "pd.DataFrame | None" = None
-    """With `evaluation` full: seed, round, and `<split>_<name>` for each name of `rftlab.sim.round.measures.measure`; a
-    row for each of the curve."""
+    """With `evaluation` full, a table with a row for each row of the curve: seed, round, and `<split>_<name>` for each
+    name of `rftlab.sim.round.measures.measure`."""
 
 
 @functools.lru_cache(maxsize=32)
 def epoch_order(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the contexts in an epoch. Cached, because an epoch is trained on in pieces."""
+    """Return the order of the contexts in an epoch. It is cached, because an epoch is trained on in pieces."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
 
 
 def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) -> np.ndarray:
-    """Context indices (last - first, B) of rounds first .. last-1: epoch order, reshuffled, the last partial batch
-    dropped."""
+    """Return the context indices (last - first, B) of rounds first .. last-1: in the order of the epoch, reshuffled for
+    each epoch, without its last partial batch."""
     per_epoch = n_contexts // batch_size
     epochs = range(first // per_epoch, (last - 1) // per_epoch + 1)
     picked = [
@@ -82,7 +82,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
 
 
 class PlainLearner:
-    """The learner of a run that asks for nothing but what `rftlab.sim.round.plain` does."""
+    """The learner of a run for which `rftlab.sim.round.plain` is enough."""
 
     def __init__(self, run: Simulation, world: World):
         self.run, self.world, self.plan, self.rule = (
@@ -97,23 +97,23 @@ class PlainLearner:
             design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
         )
         updates, parts = design.epochs * design.minibatches, design.estimator
-        corrections(parts.correction, np.arange(2), np.zeros(1), np.zeros(1))  # all 1 here; refuses an unknown kind
+        corrections(parts.correction, np.arange(2), np.zeros(1), np.zeros(1))  # all 1 here; raises for an unknown kind
         custom = configured(parts.advantage) if isinstance(parts.advantage, CustomAdvantage) else None
         self.custom_calls = (custom is not None) + updates * isinstance(parts.surrogate, CustomSurrogate)
-        """Calls of custom functions in a round."""
+        """Number of calls of custom functions in a round."""
         one_by_one = custom is not None and not custom.batched and not is_compiled(custom.function)
         self.pace = Pace(custom.name if custom is not None and one_by_one else None)
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
-        """Rollouts and tokens sampled in the first `rounds` rounds."""
+        """Return the rollouts and tokens sampled in the first `rounds` rounds."""
         design = self.run.design
         rollouts = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
         return rollouts, rollouts * self.world.answer_tokens
 
     def train(self, first: int, rounds: int, totals: np.ndarray, stopped: Callable[[], bool]) -> int:
-        """Train for some rounds, piece by piece; returns those done, fewer where the run diverged. Raises Stopped
-        where `stopped` says so before a piece."""
+        """Train for some rounds, piece by piece, and return the number done, which is smaller where the run diverged.
+        Raises Stopped where `stopped` returns True before a piece."""
         for start in range(0, rounds, self.piece):
             if stopped():
                 raise Stopped
@@ -125,7 +125,7 @@ class PlainLearner:
         return rounds
 
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
-        """Train for a piece of rounds; returns those done."""
+        """Train for a piece of rounds; return the number done."""
         chosen = batches(
             self.world.train.base_format.shape[0], self.run.design.batch_size, self.run.seed, first, first + rounds
         )
@@ -133,7 +133,7 @@ class PlainLearner:
 
 
 class GeneralLearner(PlainLearner):
-    """The learner of a run that asks for more, by `rftlab.sim.round.general`."""
+    """The learner of a run that needs `rftlab.sim.round.general`."""
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)
@@ -142,18 +142,19 @@ class GeneralLearner(PlainLearner):
             start_memory(run, world),
             make_ragged(run, world),
         )
-        # An array for one token too, so that all worlds of an environment share the code of this round.
+        # This is an array for one token too, so that all worlds of an environment share the compiled code of this
+        # round.
         self.round_plan = self.plan._replace(token_starts=np.asarray(self.plan.token_starts))
         self.trainer, self.sampler = policy_view(self.work), policy_view(self.work)
         if run.sampler == Sampler():
             self.sampler = self.trainer
 
     def spent(self, rounds: int) -> tuple[int, int]:
-        """Rollouts and tokens sampled so far."""
+        """Return the rollouts and tokens sampled so far."""
         return int(self.memory.spent[0]), int(self.memory.spent[1])
 
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
-        """Train for a piece of rounds; returns those done."""
+        """Train for a piece of rounds; return the number done."""
         design, tried = self.run.design, int(self.memory.spent[2])
         chosen = batches(
             self.world.train.base_format.shape[0],
@@ -175,11 +176,11 @@ def simulate(
     stopped: Callable[[], bool] = never,
     watch: Callable[[Curve], None] = noop,
 ) -> SimulationResult:
-    """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves,
-    bit for bit.
+    """Train and evaluate a simulated run. Equal arguments give equal curves, bit for bit.
 
-    world: what `build` makes of the run's environment, made here if left out; watch: is handed the curve so far after
-    each evaluation. Raises Stopped soon after `stopped` begins to return True.
+    world: the result of `build` for the run's environment, built here if None; progress: called with the number of
+    rounds done after each evaluation; watch: called with the curve so far after each evaluation. Raises Stopped soon
+    after `stopped` begins to return True.
     """
     check_type("run", run, Simulation, "a Simulation")
     world = build(run.environment) if world is None else world
@@ -223,7 +224,7 @@ def _result(rows: list, measures: list[dict[str, float]], diverged_at: int | Non
 
 
 def _measures(learner: PlainLearner) -> dict[str, float]:
-    """Columns of `SimulationResult.metrics`."""
+    """Return the columns of `SimulationResult.metrics` for the present parameters."""
     world = learner.world
     columns: dict[str, float] = {}
     for split in SPLITS:
@@ -234,7 +235,7 @@ def _measures(learner: PlainLearner) -> dict[str, float]:
 
 
 def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:
-    """Metrics of a curve's row, from `reward` on."""
+    """Return the metrics of a curve's row, from `reward` on."""
     sums, ((train, train_flexible), (test, test_flexible)) = Totals(*totals), scores
     return (
         sums.reward / sums.rollouts,

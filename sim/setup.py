@@ -1,5 +1,5 @@
-"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `rftlab.sim.config.Simulation`
-throughout."""
+"""Make the numbers, state and scratch arrays that kernels take from a `Simulation`. `run` is a
+`rftlab.sim.config.Simulation` throughout."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ from rftlab.sim.world import World
 
 
 def is_general(run, world: World) -> bool:
-    """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
+    """Whether a run needs any option that only `rftlab.sim.round.general` has."""
     rewards = (
         world.partial_credit,
         world.reward_noise,
@@ -38,7 +38,7 @@ def is_general(run, world: World) -> bool:
 
 
 def simulated_estimator(run) -> Estimator:
-    """The estimator of a run; prompts that have as many responses each are micro-batches of these."""
+    """Return the estimator of a run. A mean over prompts with equally many responses becomes one over micro-batches."""
     spec, design = run.design.estimator.aggregation, run.design
     if spec.kind != "prompt_mean" or design.sampling.budget != "equal":
         return design.estimator
@@ -47,7 +47,7 @@ def simulated_estimator(run) -> Estimator:
 
 
 def make_plan(run, world: World) -> RunNumbers:
-    """The numbers that kernels take instead of a `Simulation`."""
+    """Return the numbers of a `Simulation` that kernels take."""
     design, aggregation = run.design, simulated_estimator(run).aggregation
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
     uneven = design.batch_size * design.rollouts % (aggregation.micro_batch or 1) > 0
@@ -86,7 +86,7 @@ def make_plan(run, world: World) -> RunNumbers:
 
 
 def start_state(run, world: World) -> LearnerState:
-    """The state before training: the base policy, an optimiser at rest, empty windows."""
+    """Return the state before training: the base policy, an optimiser at rest, empty windows."""
     number = world.train.base_logits.dtype
     theta, mean, square, grad = (aligned_zeros(world.n_parameters, number) for _ in range(4))
     n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
@@ -101,7 +101,7 @@ def start_state(run, world: World) -> LearnerState:
 
 
 def make_work(run, world: World) -> Work:
-    """Scratch for a run."""
+    """Return the scratch arrays of a run."""
     design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
     n = max(design.batch_size, CHUNK) + LANES
     trained, sampled = (
@@ -142,7 +142,7 @@ def make_work(run, world: World) -> Work:
 
 
 def run_choices(run, world: World) -> GeneralNumbers:
-    """The numbers of a run beyond those of its plan."""
+    """Return the numbers of a run that only the general round reads."""
     check_nuisance(world.surprise, world.style.tokens)
     design = run.design
     sampling, advantage, by_difficulty = (
@@ -172,7 +172,7 @@ def run_choices(run, world: World) -> GeneralNumbers:
 
 
 def start_memory(run, world: World) -> GeneralState:
-    """Nothing seen, nothing spent."""
+    """Return the general round's state before training."""
     n, d = world.train.base_format.shape[0], world.train.features.shape[1]
     history = np.zeros((run.sampler.lag + run.sampler.every, world.n_parameters), dtype=world.train.base_logits.dtype)
     estimator = run.design.estimator
@@ -183,7 +183,7 @@ def start_memory(run, world: World) -> GeneralState:
 
 
 def policy_view(work: Work) -> View:
-    """Room for another policy's view of a batch."""
+    """Return scratch arrays for another policy's outputs on a batch."""
     alike = {
         name: aligned_zeros(getattr(work, name).shape, getattr(work, name).dtype)
         for name in View._fields
@@ -193,7 +193,7 @@ def policy_view(work: Work) -> View:
 
 
 def make_ragged(run, world: World) -> Ragged:
-    """Scratch for the responses and tokens of a round."""
+    """Return scratch arrays for the responses and tokens of a round."""
     design = run.design
     again, most = design.sampling.tries > 1, MAX if design.sampling.budget == "difficulty" else 1
     rows = design.batch_size * (2 if again else 1)

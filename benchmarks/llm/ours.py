@@ -1,7 +1,7 @@
-"""Our trainer on a case, in a process of its own: `python -m benchmarks.llm.ours CASE [small | own]`.
+"""Run our trainer on a case, in a process of its own: `python -m benchmarks.llm.ours CASE [small | own]`.
 
-As it comes: 2,048 tokens a pass. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves
-memory. `own`: as it comes, the advantage a function of one's own in Python with the same numbers.
+By default a pass has 2,048 tokens. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves
+memory. `own`: the default with a custom Python function for the advantage, which gives the same numbers.
 """
 
 import sys
@@ -24,18 +24,18 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 
 SMALL = Compute(micro_tokens=512, logit_rows=128, gradient_checkpointing=True)
-"""A pass holds a group of SmolLM2."""
+"""Settings of `small`; a pass then holds a group of SmolLM2."""
 NEVER = (-1,)
-"""Stops that are no token: every response is as long as it may be."""
+"""Stop ids that are no token, so that every response has the largest length."""
 
 
 def own(rewards):
-    """The advantage of TRL's defaults, as somebody else would write it."""
+    """Return the advantage of TRL's defaults, as a user would write it."""
     return (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
 
 
 def run_of(case: Case, how: str) -> LLMRun:
-    """TRL's defaults in our words; the model of `tiny` is the one that its folder was made from."""
+    """Return a run with TRL's defaults in our terms; the model of `tiny` is the one from which its folder was made."""
     estimator = replace(preset("grpo_trl"), kl=KL("k3", BETA, bounded=False))
     if how == "own":
         rl.advantage("bench_own")(own)
@@ -51,10 +51,10 @@ def run_of(case: Case, how: str) -> LLMRun:
 
 
 def main() -> None:
-    """Rounds, one after the other."""
+    """Run the rounds of a case."""
     case = given(sys.argv[1])
     torch.set_num_threads(case.threads)
-    rftlab.llm.meter.reset_peak = lambda device: None  # the peak of the whole process is wanted
+    rftlab.llm.meter.reset_peak = lambda device: None  # so that the peak is that of the whole process
     run = run_of(case, "".join(sys.argv[2:]))
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)

@@ -1,7 +1,7 @@
-"""TRL's GRPOTrainer on a case, in a process of its own: `python -m benchmarks.llm.peer_trl CASE [fast]`.
+"""Run TRL's GRPOTrainer on a case, in a process of its own: `python -m benchmarks.llm.peer_trl CASE [fast]`.
 
-As it comes: eight rows at a time, gradient checkpointing. `fast`: all rows at once and no checkpointing, which costs
-memory.
+By default it takes eight rows at a time, with gradient checkpointing. `fast`: all rows at once and no checkpointing,
+which costs memory.
 """
 
 import sys
@@ -17,26 +17,27 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import score
 
 ROWS = 8
-"""Rows of a pass, TRL's default."""
+"""Number of rows of a pass, TRL's default."""
 
 
 class Laps(TrainerCallback):
-    """From the end of one optimiser step to the end of the next: rollouts, rewards, the reference and the update."""
+    """Times from the end of one optimiser step to the end of the next: rollouts, rewards, the reference and the
+    update."""
 
     def __init__(self):
         self.clock = None
 
     def on_train_begin(self, args, state, control, **more):
-        """Start."""
+        """Start the clock."""
         self.clock = Clock()
 
     def on_step_end(self, args, state, control, **more):
-        """A round is over."""
+        """Note the end of a round."""
         self.clock.lap()
 
 
 class Reward:
-    """Our strict reward, as TRL calls it; keeps what it has seen."""
+    """Our strict reward with TRL's interface; it keeps rewards and lengths."""
 
     __name__ = "strict"
 
@@ -44,7 +45,7 @@ class Reward:
         self.verifier, self.pool, self.rewards, self.lengths = verifier, pool, [], []
 
     def __call__(self, completions, answer, completion_ids, **more) -> list[float]:
-        """Rewards of texts or chat messages."""
+        """Return the rewards of texts or chat messages."""
         texts = [completion if isinstance(completion, str) else completion[0]["content"] for completion in completions]
         found = score(self.verifier, texts, answer, self.pool).strict.tolist()
         self.rewards.append(sum(found) / len(found))
@@ -53,7 +54,7 @@ class Reward:
 
 
 def config_of(case: Case, folder: str, fast: bool) -> GRPOConfig:
-    """TRL's defaults, but for what the case says; weights are float32, under autocast in bf16, as ours."""
+    """Return TRL's defaults with the settings of the case; weights are float32, under autocast in bf16, as ours."""
     responses = case.prompts * case.rollouts
     rows = responses if fast else min(ROWS, responses)
     return GRPOConfig(
@@ -79,7 +80,7 @@ def config_of(case: Case, folder: str, fast: bool) -> GRPOConfig:
 
 
 def main() -> None:
-    """Train."""
+    """Train on the case."""
     case, fast = given(sys.argv[1]), sys.argv[2:] == ["fast"]
     torch.set_num_threads(case.threads)
     task = problems(case)

@@ -1,9 +1,9 @@
 """Where a round goes, beside the floor of each phase: `python -m benchmarks.llm.profile --source FOLDER`.
 
-The floor is the plan's own arithmetic (`llm/budget/plan.py`) at all of this machine's speed, not an assumed part of
-it: products at the rate of a large matrix product in torch, bytes at the rate of a large copy, both measured here,
-before and after the rounds, the faster one counts. Processor seconds on one thread, so that other work on the machine
-disturbs little.
+The floor is computed by the plan (`llm/budget/plan.py`) at this machine's full speed instead of an assumed share of it:
+products at the rate of a large matrix product in torch, bytes at the rate of a large copy. Both rates are measured here
+before and after the rounds, and the faster ones count. Times are processor seconds on one thread, so that other work on
+the machine disturbs little.
 """
 
 import argparse
@@ -27,21 +27,21 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.training.trainer import Round, Trainer
 
 SIDE, COPIED = 2048, 64 << 20
-"""Rows and columns of the product; numbers in the copy."""
+"""Number of rows and columns in the matrix product, and of numbers in the copy."""
 TRIES = 5
 
 
 class ProcessorMeter(Meter):
-    """A meter that adds up processor seconds too, and counts rounds."""
+    """Meter that also sums processor seconds."""
 
     def clear(self) -> None:
-        """Start again."""
+        """Set all measurements to 0."""
         super().clear()
         self.processor = dict.fromkeys(self.seconds, 0.0)
 
     @contextmanager
     def phase(self, name: str):
-        """As `Meter.phase`."""
+        """Count the block as `Meter.phase` does, with its processor seconds."""
         began = time.process_time()
         with super().phase(name):
             yield
@@ -49,7 +49,7 @@ class ProcessorMeter(Meter):
 
 
 def least(work: Callable[[], object]) -> float:
-    """Processor seconds of the fastest of a few tries."""
+    """Return the processor seconds of the fastest of a few tries."""
     found = []
     for _ in range(TRIES):
         began = time.process_time()
@@ -59,15 +59,14 @@ def least(work: Callable[[], object]) -> float:
 
 
 def speeds() -> tuple[float, float]:
-    """Operations a second in a product of float32, and bytes a second, read and written, in a copy."""
+    """Return operations per second in a product of float32, and bytes per second, read and written, in a copy."""
     a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     source, target = torch.ones(COPIED), torch.empty(COPIED)
     return 2 * SIDE**3 / least(lambda: a @ b), 8 * COPIED / least(lambda: target.copy_(source))
 
 
 def compile_passes(policy: Policy) -> None:
-    """Have torch compile the model's body where responses are read, in the update and for old log-probabilities;
-    sampling stays as it is."""
+    """Compile the model's body by torch for the update and for old log-probabilities; sampling stays unchanged."""
     body, plain = policy.model.base_model, policy.log_probs
     eager, compiled = body.forward, torch.compile(body.forward, dynamic=True)
 
@@ -82,7 +81,7 @@ def compile_passes(policy: Policy) -> None:
 
 
 def rounds_of(case: Case, compute: Compute, compiled: bool) -> tuple[ProcessorMeter, Round, Trainer]:
-    """Rounds of a case, the first of which is not counted: the meter, the last round, and the trainer."""
+    """Run rounds of a case, without counting the first; return the meter, the last round, and the trainer."""
     run = run_of(case, small=compute is SMALL)
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)

@@ -1,5 +1,5 @@
-"""What scoring MATH costs a round: `python -m benchmarks.llm.scoring`. Responses that are right as text three times
-in ten, the others for math-verify."""
+"""Measure the costs of scoring MATH in a round: `python -m benchmarks.llm.scoring`. Three responses in ten are right as
+text, the others are for math-verify."""
 
 import random
 import resource
@@ -10,7 +10,7 @@ from rftlab.llm.rewards.verify import in_doubt, score
 
 RIGHT = 0.3
 STEPS, STEP = 500, 0.02
-"""Steps of a sampler, and the seconds of one."""
+"""Number of a sampler's steps, and seconds of one step."""
 THOUGHTS = "We solve step by step. Let $x$ be the unknown, then $2x+3=7$ so $x=2$. " * 20
 FORMS = (
     "{a}",
@@ -25,19 +25,19 @@ FORMS = (
 
 
 def answer(rng: random.Random) -> str:
-    """An answer such as MATH has."""
+    """Return an answer like those of MATH."""
     return rng.choice(FORMS).format(**{name: rng.randrange(1, 99) for name in "abc"})
 
 
 def processor(who: int) -> float:
-    """Processor seconds of this process, or of the children that ended."""
+    """Return the processor seconds of this process, or of the children that ended."""
     used = resource.getrusage(who)
     return used.ru_utime + used.ru_stime
 
 
 def left_over(responses: list[str], truths: list[str], pool: MathPool) -> float:
-    """Seconds that scoring takes after responses that ended one by one, over the steps of a sampler that does
-    nothing else."""
+    """Return the seconds that scoring takes after the last of several responses that ended one by one, over the steps
+    of a sampler that does nothing else."""
     ends = [responses[i::STEPS] for i in range(STEPS)], [truths[i::STEPS] for i in range(STEPS)]
     for ended in zip(*ends, strict=True):
         pairs = [in_doubt("math", response, truth) for response, truth in zip(*ended, strict=True)]
@@ -49,7 +49,7 @@ def left_over(responses: list[str], truths: list[str], pool: MathPool) -> float:
 
 
 def measure(n: int) -> None:
-    """Score n responses, with children that were started before the clock: after sampling, and beside it."""
+    """Score n responses after sampling and during it, with children that were started before."""
     rng = random.Random(0)
     truths = [answer(rng) for _ in range(n)]
     responses = [f"{THOUGHTS}\\boxed{{{truth if rng.random() < RIGHT else answer(rng)}}}" for truth in truths]

@@ -1,4 +1,4 @@
-"""The tiny model as a folder that transformers can read, with a tokenizer of its symbols."""
+"""Write the tiny model to a folder that transformers can read, with a tokenizer of its symbols."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def write_tiny(folder: Path) -> None:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Each symbol is a token, and text has no spaces."""
+    """Return a tokenizer in which each symbol is a token, and text has no spaces."""
     words = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token=SYMBOLS[PAD]))
     words.pre_tokenizer, words.decoder = pre_tokenizers.Split(Regex("####|."), "isolated"), decoders.Fuse()
     special = {f"{name}_token": SYMBOLS[i] for name, i in (("bos", START), ("eos", END), ("pad", PAD))}

@@ -1,1 +1,1 @@
-"""Eleven checks of a GPU before anything is trained on it: `make gpu-check`, docs/llm.md."""
+"""Eleven checks of a GPU before a training run: `make gpu-check`, docs/llm.md."""

@@ -1,9 +1,9 @@
 """Run the checks and write their report: `python -m dev.gpu_check [--device cpu] [--out FILE] [--only N ...]`.
 
-Checks that share a model or an engine share a process; a process that dies or hangs fails its checks alone. Each check
-has parts with a value and a limit, and a control: a planted fault that must be seen. A part that cannot run on a device
-is `not run`, with the reason, and a check with such a part did not pass. The status is 0 where every check passed; with
-`--device cpu`, where none failed.
+Checks that share a model or an engine share a process; a process that dies or hangs fails only its own checks. Each
+check has parts with a value and a limit, and a control, a planted fault that must be detected. A part that cannot run
+on a device is `not run`, with the reason, and a check with such a part did not pass. The status is 0 where every check
+passed; with `--device cpu`, where none failed.
 """
 
 import argparse
@@ -50,15 +50,16 @@ GROUPS: tuple[tuple[str, tuple[int, ...]], ...] = (
     *((f"memory:{name}", (9,)) for name in MODELS),
     ("command", (11,)),
 )
-"""Processes, and the checks in each."""
+"""Processes, with the checks in each."""
 LIMIT = 900
-"""Seconds of a process. The first start of vLLM imports gigabytes and compiles: minutes where files are far away."""
+"""Time limit of a process in seconds. The first start of vLLM imports gigabytes and compiles, which takes minutes where
+files are remote."""
 MARK = "gpu-check: "
-"""Before a line of a child that is one of the report; engines print what they like."""
+"""Prefix of a child's lines that belong to the report; engines print other lines."""
 
 
 def in_group(bench: Bench, group: str, scratch: Path) -> dict[int, Callable[[Bench], None]]:
-    """The checks of a process, ready to run."""
+    """Return the checks of a process by number, ready to run."""
     kind, _, model = group.partition(":")
     if kind == "trainer":
         return {1: check_machine, 2: check_cards, 3: check_model, 4: check_kernels}
@@ -74,7 +75,7 @@ def in_group(bench: Bench, group: str, scratch: Path) -> dict[int, Callable[[Ben
 
 
 def run_child(device: str, group: str, wanted: list[int]) -> None:
-    """Run the checks of a group here, and print each as it ends."""
+    """Run the checks of a group in this process, and print each as it ends."""
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as scratch:
         bench, facts, constants = Bench(device), describe(device), {}  # type: tuple[Bench, dict, dict[str, float]]
@@ -91,12 +92,12 @@ def run_child(device: str, group: str, wanted: list[int]) -> None:
             print(MARK + as_json(bench, number, CHECKS[number], seconds, facts), flush=True)
             constants = bench.constants
     sys.stdout.flush()
-    os._exit(0)  # what an engine leaves behind is not waited for
+    os._exit(0)  # exit without waiting for threads and processes of an engine
 
 
 def run_group(device: str, group: str, wanted: list[int]) -> list[dict[str, Any]]:
-    """Return the reports of a group's checks, a part of the whole report each; a process that dies or hangs fails those
-    it owes."""
+    """Return the reports of a group's checks, each a part of the whole report. A process that dies or hangs fails the
+    checks that it did not finish."""
     command = [sys.executable, "-m", "dev.gpu_check", "--device", device, "--group", group, "--only", *map(str, wanted)]
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
@@ -107,7 +108,7 @@ def run_group(device: str, group: str, wanted: list[int]) -> list[dict[str, Any]
             why = f"no end after {LIMIT} s"
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it started too
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
             process.wait()
         out.seek(0)
         log.seek(0)
@@ -121,7 +122,7 @@ def run_group(device: str, group: str, wanted: list[int]) -> list[dict[str, Any]
 
 
 def joined(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Checks by number; the parts of one that ran in several processes are one check's."""
+    """Return the checks in the order of their numbers, with the parts of a check from several processes joined."""
     whole: dict[int, dict[str, Any]] = {}
     for check in sorted(checks, key=lambda check: check["number"]):
         first = whole.get(check["number"], {"status": PASSED, "seconds": 0.0, "parts": []})
@@ -133,9 +134,9 @@ def joined(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def make_report(device: str, checks: list[dict[str, Any]], seconds: float, complete: bool) -> dict[str, Any]:
-    """The whole report; llm/budget/devices.py reads it."""
+    """Return the whole report, in the format that llm/budget/devices.py reads."""
     constants = {name: value for check in checks for name, value in check.get("constants", {}).items()}
-    # said by a process of the checks: asking here would hold memory of the GPU, and all of one for a single process
+    # reported by a child, because asking here would hold memory of the GPU, and all of a GPU in exclusive mode
     devices = [check["device"] for check in checks if check.get("device")]
     left_out = ("constants", "device")
     return {
@@ -151,7 +152,7 @@ def make_report(device: str, checks: list[dict[str, Any]], seconds: float, compl
 
 
 def show(check: dict[str, Any]) -> None:
-    """A check as lines: its status, then what failed or did not run."""
+    """Print a check: its status, then the parts that failed or did not run."""
     print(f"{check['number']:>2} {check['name']:<22} {check['status']:<8} {check['seconds']:6.1f} s", flush=True)
     for part in check["parts"]:
         if part["status"] != PASSED:
@@ -162,7 +163,7 @@ def show(check: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for."""
+    """Run the checks that the command line asks for."""
     import torch
 
     parser = argparse.ArgumentParser(prog="python -m dev.gpu_check", description="Check a GPU before training on it.")
@@ -179,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if asked.group:
         run_child(asked.device, asked.group, asked.only)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes end with this one
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children end with this process
     began, checks = time.perf_counter(), []  # type: tuple[float, list[dict[str, Any]]]
     for group, numbers in GROUPS:
         wanted = [number for number in numbers if number in asked.only]
@@ -197,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write(path: Path, report: dict[str, Any]) -> None:
-    """The report as a file, whole or not at all."""
+    """Write the report atomically to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, (json.dumps(report, indent=1) + "\n").encode())
 

@@ -1,4 +1,4 @@
-"""Measurements beside their limits, and the models and responses that checks measure."""
+"""Record measurements with their limits, and make the models and responses that checks measure."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -29,14 +29,14 @@ SMALL: dict[str, Any] = {
     "head_dim": 32,
     "ffn": 192,
 }  # fmt: skip
-"""The reduced shape of a model where there is no GPU."""
+"""Reduced shape of a model where there is no GPU."""
 NO_GPU = "needs a GPU"
 CODEC: Any = SimpleNamespace(stops=(2,))
-"""The part of a codec that an engine needs: the id that ends a response, which random weights hardly ever draw."""
+"""The part of a codec that an engine needs: the stop id, which random weights hardly ever draw."""
 
 
 class Part(NamedTuple):
-    """One measured value and what it may be."""
+    """One measured value with its limit."""
 
     name: str
     status: str
@@ -46,16 +46,16 @@ class Part(NamedTuple):
 
 
 class Bench:
-    """The device under check, and the parts that one check found."""
+    """The device under check, and the parts of one check."""
 
     def __init__(self, device: str):
-        """device: cpu or cuda."""
+        """Set up the bench; device: cpu or cuda."""
         self.device, self.gpu = device, device == "cuda"
         self.parts: list[Part] = []
         self.constants: dict[str, float] = {}
 
     def within(self, name: str, value: float, least: float = -math.inf, most: float = math.inf, note: str = "") -> None:
-        """Note a number; it passes between two limits, and nan does not."""
+        """Record a number, which passes between two limits; nan fails."""
         limit = " and ".join(
             text for text, there in ((f">= {least:g}", least > -math.inf), (f"<= {most:g}", most < math.inf)) if there
         )
@@ -63,29 +63,30 @@ class Bench:
         self.parts.append(Part(name, status, float(value) if math.isfinite(value) else str(value), limit, note))
 
     def holds(self, name: str, value: bool, note: str = "") -> None:
-        """Note a fact; it passes where it is so."""
+        """Record a fact, which passes where it is true."""
         self.parts.append(Part(name, PASSED if value else FAILED, bool(value), "true", note))
 
     def skip(self, name: str, why: str = NO_GPU, value: float | None = None) -> None:
-        """Note what could not run here, and why; value: what was measured on another device all the same."""
+        """Record a part that could not run here, with the reason; value: a measurement on another device."""
         self.parts.append(Part(name, NOT_RUN, value, "", why))
 
     def error(self, error: BaseException) -> None:
-        """Note that the check ended with an error."""
+        """Record that the check ended with an error."""
         self.parts.append(Part("error", FAILED, f"{type(error).__name__}: {plain(str(error))[:300]}", "none"))
 
     @property
     def status(self) -> str:
-        """Of the whole check: passed only where every part ran and passed."""
+        """Status of the whole check, passed only where every part ran and passed."""
         seen = {part.status for part in self.parts}
         return FAILED if FAILED in seen or not seen else NOT_RUN if NOT_RUN in seen else PASSED
 
     def shape(self, name: str) -> Shape:
-        """The shape of a known model; on a CPU that of a small one of its kind."""
+        """Return the shape of a known model, or on a CPU that of a small one of its kind."""
         return KNOWN[name] if self.gpu else KNOWN[name]._replace(**SMALL)
 
     def model(self, name: str, spread: float = 0.02) -> Any:
-        """A model of that shape with random weights, the same on every device. spread: their standard deviation."""
+        """Return a model of that shape with random weights, the same on every device. spread: their standard
+        deviation."""
         torch.manual_seed(0)
         config = config_of(KINDS[name], self.shape(name))
         config.initializer_range, config.max_position_embeddings = spread, 4096
@@ -93,11 +94,11 @@ class Bench:
             return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
 
     def compute(self, **more: Any) -> Compute:
-        """Settings of a run on the device."""
+        """Return the settings of a run on the device."""
         return Compute(**{"device": self.device, "precision": "bf16" if self.gpu else "fp32"} | more)
 
     def responses(self, prompts: int, rollouts: int, prompt: int, response: int, spread: int = 0) -> Responses:
-        """Random responses to random prompts; spread: tokens by which lengths differ."""
+        """Return random responses to random prompts; spread: largest difference of lengths, in tokens."""
         rng, words = np.random.default_rng(0), SMALL["vocabulary"]
         lengths = response - rng.integers(0, spread + 1, prompts * rollouts)
         tokens, starts = packed([rng.integers(3, words, n).tolist() for n in lengths])
@@ -105,7 +106,7 @@ class Bench:
         return Responses(asked, np.repeat(np.arange(prompts), rollouts), tokens, starts)
 
     def used(self) -> float:
-        """Bytes of the GPU that are in use, by whomever."""
+        """Return the bytes of the GPU that are in use by any process."""
         free, total = torch.cuda.mem_get_info()
         return float(total - free)
 
@@ -120,13 +121,13 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def plan_device(bench: Bench) -> Device:
-    """The device of plans that measurements are held to."""
+    """Return the device of the plans to which measurements are compared."""
     return named_device(bench.device, None, torch.get_num_threads())
 
 
 @contextmanager
 def planted(place: Any, name: str, fault: Callable) -> Iterator[None]:
-    """Inside, a function is another: a control must see it."""
+    """Replace a function by a faulty one inside the block, for a control."""
     plain_one = getattr(place, name)
     setattr(place, name, fault)
     try:

@@ -1,4 +1,4 @@
-"""Check 11: the command itself, killed and resumed, with adapters, and with the model as its own sampler."""
+"""Check 11: run the command itself, killed and resumed, with adapters, and with the model as its own sampler."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from rftlab.shared.plumbing.folders import cache_folder
 
 ROUNDS, KILLED = 6, 3
 LIMIT = 300
-"""Seconds that a run may take, the start of vLLM and what it compiles included."""
+"""Seconds that a run may take, including the start of vLLM and its compilation."""
 COMMON = ("--eval-every", "6", "--checkpoint-every", "1", "--seed", "0", "--quiet", "--estimator.kl.kind", "k3")
 GPU = (
     *("--pair", "smollm2-largest", "--compute.device", "cuda", "--compute.precision", "bf16"),
@@ -33,7 +33,7 @@ CPU = (
 
 
 def start(bench: Bench, folder: Path, *more: str) -> subprocess.Popen:
-    """`rftlab train` in a process of its own, in a folder."""
+    """Start `rftlab train` in a process of its own, in a folder."""
     flags = [*(GPU if bench.gpu else CPU), *COMMON, *more, "--batch-size", "8", "--rollouts", "4"]
     command = [sys.executable, "-m", "rftlab.studies.cli.main", "train", "--folder", str(folder), *flags]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
@@ -42,7 +42,7 @@ def start(bench: Bench, folder: Path, *more: str) -> subprocess.Popen:
 
 
 def finish(bench: Bench, name: str, folder: Path, rounds: int, *more: str) -> list[dict[str, float]]:
-    """Train to the end; the measurements of the rounds, which the part is about."""
+    """Train to the end; return the measurements of the rounds."""
     process = start(bench, folder, "--rounds", str(rounds), *more)
     try:
         status = process.wait(LIMIT)
@@ -57,7 +57,7 @@ def finish(bench: Bench, name: str, folder: Path, rounds: int, *more: str) -> li
 
 
 def judge_rounds(bench: Bench, name: str, measured: list[dict[str, float]], rounds: int) -> None:
-    """Note whether all rounds are there, finite, and sampled with the weights that were trained."""
+    """Record whether all rounds are there, finite, and sampled with the trained weights."""
     bench.holds(f"{name}: rounds 1 to {rounds}", [row["round"] for row in measured] == list(range(1, rounds + 1)))
     finite = all(isfinite(row.get(key, float("nan"))) for row in measured for key in ("reward", "grad_norm", "kl_ref"))
     bench.holds(f"{name}: reward, KL and gradient are finite", finite)
@@ -69,7 +69,8 @@ def judge_rounds(bench: Bench, name: str, measured: list[dict[str, float]], roun
 
 
 def check_training(bench: Bench, scratch: Path) -> None:
-    """11: six rounds with a KL penalty, killed after the third and resumed; adapters; sampling by the model itself."""
+    """Run check 11: six rounds with a KL penalty, killed after the third and resumed; adapters; sampling by the model
+    itself."""
     if bench.gpu and not (cache_folder("smollm2") / "config.json").is_file():
         return bench.skip(
             "training on SmolLM2", "needs the model in the cache: rftlab train --pair smollm2-largest fetches it"
@@ -106,7 +107,7 @@ def check_training(bench: Bench, scratch: Path) -> None:
 
 
 def as_json(bench: Bench, number: int, name: str, seconds: float, device: dict[str, Any] | None = None) -> str:
-    """A check's line of the report, with the facts about the device where it was reached."""
+    """Return a check's line of the report, with the facts about the device where it was reached."""
     parts = [part._asdict() for part in bench.parts]
     facts = {"number": number, "name": name, "status": bench.status, "seconds": round(seconds, 1), "parts": parts}
     return json.dumps(facts | {"constants": bench.constants, "device": device})

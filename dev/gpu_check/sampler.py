@@ -1,4 +1,4 @@
-"""Checks 5 to 8 and 10, with one engine: vLLM's runner, its weights after every sync, sleep, distributions, speed."""
+"""Checks 5 to 8 and 10, of one engine: vLLM's runner, its weights after every sync, sleep, distributions, speed."""
 
 import time
 from dataclasses import replace
@@ -24,19 +24,19 @@ from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.prepare import prepare
 
 PROMPT, RESPONSE = 120, 200
-"""Tokens of the plan's usual lengths on GSM8K."""
+"""Tokens of a prompt and of a response on GSM8K, the plan's usual lengths."""
 BINS = 50
-"""Groups of tokens of like probability, about equal in mass."""
+"""Number of groups of tokens with similar probability, about equal in mass."""
 CYCLES = 20
 ALIKE = {"fp32": 0.95, "bf16": 0.6}
-"""Share of tokens that batches of other sizes must leave. In bf16 their products round differently and move up to one
-token in a hundred, and with it all that follow."""
+"""Smallest share of tokens that must be equal in batches of different sizes. In bf16 products round differently, which
+changes up to one token in a hundred, and with it all that follow."""
 SPREAD = {"cuda": 0.02, "cpu": 0.1}
-"""Standard deviation of random weights: narrow models need more for distributions that are not flat."""
+"""Standard deviation of random weights. Narrow models need more, so that their distributions are not flat."""
 
 
 class Sampler(NamedTuple):
-    """An engine beside its policy."""
+    """An engine with its policy."""
 
     engine: Any
     policy: Policy
@@ -44,15 +44,15 @@ class Sampler(NamedTuple):
 
 
 def make_run(bench: Bench) -> LLMRun:
-    """Settings of the engine."""
+    """Return the settings of the engine."""
     rows = (1024, 4.0) if bench.gpu else (64, 0.1)
     compute = bench.compute(engine="vllm", sample_rows=rows[0], cache_gb=rows[1], micro_tokens=8192, logit_rows=512)
     return LLMRun(model=Model(max_prompt_length=256, max_response_length=256), compute=compute)
 
 
 def make_sampler(bench: Bench) -> Sampler:
-    """vLLM with random weights in the shape of Qwen2.5-0.5B; without a GPU a small one, and the model itself where vLLM
-    is not installed."""
+    """Return vLLM with random weights in the shape of Qwen2.5-0.5B; without a GPU a small model, and the Hugging Face
+    engine where vLLM is not installed."""
     run = make_run(bench)
     policy = Policy(bench.model(QWEN, SPREAD[bench.device]).to(bench.device), run.compute)
     try:
@@ -65,7 +65,7 @@ def make_sampler(bench: Bench) -> Sampler:
 def sample(
     sampler: Sampler, prompts: int, rollouts: int, length: int, limit: int, temperature: float = 1.0, seed: int = 0
 ):
-    """Rollouts to random prompts that are the same in every call."""
+    """Sample rollouts to random prompts that are the same in every call."""
     rng = np.random.default_rng(1)
     asked = [tuple(rng.integers(3, 500, length).tolist()) for _ in range(prompts)]
     counts = np.full(prompts, rollouts)
@@ -73,7 +73,7 @@ def sample(
 
 
 def needs_vllm(bench: Bench, sampler: Sampler, name: str) -> bool:
-    """Whether the engine is vLLM; where it is not, the part is noted as not run."""
+    """Whether the engine is vLLM; otherwise the part is recorded as not run."""
     there = isinstance(sampler.engine, engines.VLLMEngine)
     if not there:
         bench.skip(name, "needs vLLM: make test-vllm installs it")
@@ -81,7 +81,7 @@ def needs_vllm(bench: Bench, sampler: Sampler, name: str) -> bool:
 
 
 def check_runner(bench: Bench, sampler: Sampler) -> None:
-    """5: vLLM runs with its second model runner, asynchronous scheduling and recorded graphs."""
+    """Run check 5: vLLM runs with its second model runner, asynchronous scheduling and recorded graphs."""
     if not needs_vllm(bench, sampler, "vLLM's runner"):
         return
     length = len(sample(sampler, 2, 2, 20, 8).logp)
@@ -96,13 +96,13 @@ def check_runner(bench: Bench, sampler: Sampler) -> None:
 
 
 def _graphs(worker: Any) -> int:
-    """How many batch sizes a worker has recorded."""
+    """Return the number of batch sizes that a worker has recorded."""
     manager = getattr(worker.model_runner, "cudagraph_manager", None)
     return len(manager.captured_token_counts()) if manager is not None else 0
 
 
 def shift(policy: Policy) -> None:
-    """Other weights of the same size: half of the variance of each matrix is drawn anew."""
+    """Change the weights to others of the same size: half of the variance of each matrix is drawn anew."""
     with torch.no_grad():
         for parameter in policy.model.parameters():
             spread = float(parameter.std()) if parameter.ndim > 1 else 0.0
@@ -110,14 +110,14 @@ def shift(policy: Policy) -> None:
 
 
 def gaps(sampler: Sampler, temperature: float = 1.0) -> np.ndarray:
-    """Distances (T,) of the log-probabilities of sampler and trainer."""
+    """Return the distances (T,) between the log-probabilities of sampler and trainer."""
     rollouts = sample(sampler, 4, 8, 40, 32, temperature)
     policy = Policy(sampler.policy.model, sampler.policy.compute, temperature or 1.0)
     return np.abs(policy.all_log_probs(rollouts.responses) - rollouts.logp)
 
 
 def check_weights(bench: Bench, sampler: Sampler) -> None:
-    """6: three cycles of new weights, rest and sync, each at temperatures 0, 0.7 and 1."""
+    """Run check 6: three cycles of new weights, rest and sync, each at temperatures 0, 0.7 and 1."""
     if not needs_vllm(bench, sampler, "weights after every sync"):
         return
     for cycle in range(3):
@@ -139,7 +139,7 @@ def check_weights(bench: Bench, sampler: Sampler) -> None:
 
 
 class Cycle(NamedTuple):
-    """Bytes in use while the engine is awake and asleep, and the seconds of both ways."""
+    """Bytes in use while the engine is awake and asleep, and the seconds of a cycle."""
 
     awake: float
     asleep: float
@@ -147,14 +147,14 @@ class Cycle(NamedTuple):
 
 
 def judge_sleep(bench: Bench, cycles: list[Cycle], held: float) -> None:
-    """Note whether sleep frees what the engine holds, and for how long it is away. held: bytes of weights and cache."""
+    """Record whether sleep frees the engine's memory, and how long a cycle takes. held: bytes of weights and cache."""
     bench.within("share of weights and cache that sleep frees", median(c.awake - c.asleep for c in cycles) / held, 0.95)
     bench.within("growth over the cycles, bytes", cycles[-1].awake - cycles[0].awake, most=64e6)
     bench.within("seconds of a cycle, median", median(c.seconds for c in cycles), most=2.0)
 
 
 def check_sleep(bench: Bench, sampler: Sampler) -> None:
-    """7: what sleep frees, whether memory grows over 20 cycles, and how long one takes."""
+    """Run check 7: the memory that sleep frees, its growth over 20 cycles, and the seconds of a cycle."""
     control = Bench(bench.device)
     judge_sleep(control, [Cycle(5e9, 4e9, 3.0), Cycle(6e9, 4e9, 3.0)], 4e9)
     bench.holds(
@@ -177,7 +177,8 @@ def check_sleep(bench: Bench, sampler: Sampler) -> None:
 
 
 def chi_square(sampler: Sampler, tokens: np.ndarray, prompt: tuple[int, ...], temperature: float) -> float:
-    """P-value of first tokens as draws from the policy's own distribution, in groups of like probability."""
+    """Return the P-value of first tokens as draws from the policy's own distribution, in groups of similar
+    probability."""
     ids = torch.tensor([prompt], device=sampler.run.compute.device)
     with torch.no_grad():
         logits = sampler.policy.model(input_ids=ids).logits[0, -1].double().cpu().numpy() / temperature
@@ -191,7 +192,7 @@ def chi_square(sampler: Sampler, tokens: np.ndarray, prompt: tuple[int, ...], te
 
 
 def same_tokens(one: Any, other: Any) -> float:
-    """Share of tokens that two calls have in common, of each response those before the first that differs."""
+    """Return the share of tokens that two calls have in common, counting each response up to its first difference."""
     shares = []
     for row in range(len(one.responses.group)):
         first, second = one.responses.response(row), other.responses.response(row)
@@ -202,7 +203,7 @@ def same_tokens(one: Any, other: Any) -> float:
 
 
 def check_draws(bench: Bench, sampler: Sampler) -> None:
-    """8: equal calls, calls that are cut in parts, and 20,000 draws against the softmax."""
+    """Run check 8: equal calls, calls that are cut in parts, and 20,000 draws against the softmax."""
     ask = partial(sample, sampler, 8, 8, 40, 32)
     ask()  # the next calls find the prompts' blocks in the cache, so that they are equal
     whole = ask()
@@ -227,14 +228,15 @@ def check_draws(bench: Bench, sampler: Sampler) -> None:
 
 
 def fit_steps(seconds: dict[int, float]) -> tuple[float, float]:
-    """Seconds of a decoding step, and more for each row, neither below 0, of seconds by rows side by side."""
+    """Return the seconds of a decoding step, and the further seconds for each row, neither below 0, from seconds by
+    number of rows."""
     (few, first), (many, second) = sorted(seconds.items())
     row = max(0.0, (second - first) / (many - few))
     return max(0.0, first - row * few), row
 
 
 def check_speed(bench: Bench, sampler: Sampler) -> None:
-    """10: seconds of sampling and of an update beside the plan; the constants of `--gpu measured`."""
+    """Run check 10: seconds of sampling and of an update compared with the plan; the constants of `--gpu measured`."""
     step, row = fit_steps({256: 0.007, 1024: 0.023})
     bench.within("control: a step's seconds from two made-up times", abs(step + 300 * row - 0.0079166), most=1e-6)
     design = Design(32, 8, rounds=1, eval_every=1, estimator=preset("minimalist"))
@@ -284,7 +286,7 @@ def check_speed(bench: Bench, sampler: Sampler) -> None:
 
 
 def _beside_plan(bench: Bench, name: str, ratio: float) -> None:
-    """Note a time over the planned one."""
+    """Record the ratio of a measured time to the planned one."""
     if bench.gpu:
         bench.within(f"{name}: measured / planned", ratio, 0.25, 4.0)
     else:

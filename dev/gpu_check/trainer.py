@@ -34,20 +34,21 @@ from tests.support.estimators.random_batches import binary, random_batch
 from tests.support.estimators.tensors import compiled, laid_out, needed, rounded
 
 LOOKS_AT_ALL = ("clip_cov", "kl_cov", "deepseek_v32", "m2po", "top_entropy")
-"""Cards whose mask looks at all tokens, and so waits for the device once."""
+"""Cards whose mask compares all tokens, and so waits for the device once."""
 LOOKED_AT = 1
-"""Times that advantages on a CPU are looked at, to see that they are finite."""
+"""Number of waits to check that advantages on a CPU are finite."""
 SPREAD = 0.03
-"""Standard deviation of random weights. At SmolLM2's depth bf16 is 0.003 off with 0.02, and 0.048 with 0.05."""
+"""Standard deviation of random weights. At SmolLM2's depth the error of bf16 is 0.003 with 0.02, and 0.048 with
+0.05."""
 DISK = 20e9
-"""Bytes: the largest model, its tokenizer and three checkpoints."""
+"""Bytes of disk for the largest model, its tokenizer and three checkpoints."""
 FORTY = 40e9
-"""Bytes of the smallest GPU that all three models must fit on."""
+"""Bytes of memory of the smallest GPU that must fit all three models."""
 ROWS, WIDTH = 8, 5
 
 
 def check_machine(bench: Bench) -> None:
-    """1: the driver knows torch's CUDA, vLLM imports, 20 GB of disk are free."""
+    """Run check 1: the driver supports torch's CUDA, vLLM can be imported, 20 GB of disk are free."""
     if bench.gpu:
         driver, built = driver_version(), tuple(int(part) for part in str(torch.version.cuda).split("."))
         bench.holds(f"driver for CUDA {driver} runs torch built for {built}", runs_on(driver, built))
@@ -68,12 +69,12 @@ def check_machine(bench: Bench) -> None:
 
 
 def runs_on(driver: tuple[int, ...], built: tuple[int, ...]) -> bool:
-    """Whether a driver that offers one CUDA runs what was built for another: within a major version it does."""
+    """Whether a driver for one version of CUDA runs code built for another, which it does within a major version."""
     return driver[0] >= built[0]
 
 
 def compiler_lacks() -> str:
-    """Name what is missing for Triton, which compiles its launcher at the first use; empty where nothing is."""
+    """Return what Triton lacks to compile its launcher at the first use; empty where nothing is missing."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_path("include", scheme)) / "Python.h"
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
@@ -85,13 +86,13 @@ def compiler_lacks() -> str:
 
 
 def driver_version() -> tuple[int, int]:
-    """The newest CUDA that the driver runs."""
+    """Return the newest CUDA that the driver runs."""
     number = getattr(torch._C, "_cuda_getDriverVersion")()  # noqa: B009 (builds without CUDA have none)
     return number // 1000, number % 1000 // 10
 
 
 class Waits(TorchDispatchMode):
-    """Counts, on a CPU, calls that on a GPU would wait for it."""
+    """Counts calls on a CPU that would wait for a GPU."""
 
     ASKING = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "_unique2")
 
@@ -107,7 +108,8 @@ class Waits(TorchDispatchMode):
 
 
 def card_waits(name: str, padded: bool, device: str) -> int:
-    """How often objective and gradient of a card wait, advantages given; on a GPU raises where they do."""
+    """Return how often objective and gradient of a card wait, with given advantages; on a GPU they raise an error
+    instead."""
     estimator, shape = PRESETS[name], (ROWS, WIDTH) if padded else (ROWS * WIDTH,)
     torch.manual_seed(0)
     drawn = [-torch.rand(shape, device=device) for _ in range(5)]
@@ -132,12 +134,12 @@ def card_waits(name: str, padded: bool, device: str) -> int:
         (-rl.losses.objective(logp, drawn[4], estimator=name, **named)).backward()
 
     if device == "cpu":
-        with Waits() as checked:  # what is looked at where it lies on the CPU alone
+        with Waits() as checked:  # only checks of values on the CPU wait
             make_layout(shape, torch.device("cpu"), *layout)
         with Waits() as seen:
             run()
         return seen.count - checked.count - LOOKED_AT
-    run()  # what is set up once may wait
+    run()  # the first call may wait to set things up
     torch.cuda.set_sync_debug_mode("error")
     try:
         run()
@@ -151,7 +153,8 @@ def card_waits(name: str, padded: bool, device: str) -> int:
 
 
 def card_gap(name: str, padded: bool, device: str, seed: int = 8000) -> float:
-    """Largest distance of a card's objective and weights in fp32 from the compiled ones, in units of their scale."""
+    """Return the largest distance of a card's objective and weights in fp32 from the compiled ones, relative to their
+    scale."""
     estimator, rng = PRESETS[name], np.random.default_rng(seed)
     batch = random_batch(rng, fewest=max(4, estimator.advantage.k), shortest=1, longest=6, spreads=(0.5,))
     batch = binary(batch, rng) if estimator.advantage.credit == "pass_at_k" else batch
@@ -159,7 +162,7 @@ def card_gap(name: str, padded: bool, device: str, seed: int = 8000) -> float:
     batch, given = rounded(batch, needed(estimator, batch, rng), torch.float32)
     expected = compiled(estimator, batch, batch.logp, given)
     place, arguments = laid_out(batch, given, padded, torch.float32)
-    if reads_entropy(estimator):  # a mask compares entropies, which are the keys there; a bonus is not in the weights
+    if reads_entropy(estimator):  # a mask compares entropies, given as keys here; a bonus is not in the weights
         arguments["entropy"] = torch.zeros(place.shape) if estimator.has_bonus else arguments["keys"].float()
     arguments = {key: torch.as_tensor(value).detach().to(device) for key, value in arguments.items()}
     logp = arguments["logp"].requires_grad_()
@@ -172,7 +175,7 @@ def card_gap(name: str, padded: bool, device: str, seed: int = 8000) -> float:
 
 
 def check_cards(bench: Bench) -> None:
-    """2: all cards on the device against the compiled ones, and none waits for the device."""
+    """Run check 2: all cards on the device agree with the compiled ones, and none waits for the device."""
     layouts = ("packed", False), ("padded", True)
     gaps = {(name, kind): card_gap(name, padded, bench.device) for name in PRESETS for kind, padded in layouts}
     worst = max(gaps, key=lambda key: gaps[key])
@@ -197,7 +200,8 @@ def check_cards(bench: Bench) -> None:
 
 
 def read_all(policy: Policy, responses: Responses) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities (T,) of all tokens, and the gradient of their weighted sum in all weights."""
+    """Return log-probabilities (T,) of all tokens, and the gradient of their weighted sum with respect to all
+    weights."""
     policy.model.zero_grad()
     weights = torch.from_numpy(np.cos(np.arange(len(responses.tokens)))).float()
     logp = policy.all_log_probs(responses)
@@ -210,12 +214,13 @@ def read_all(policy: Policy, responses: Responses) -> tuple[np.ndarray, np.ndarr
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Of two gradients, relative to the first."""
+    """Return the distance of two gradients, relative to the first."""
     return float(np.linalg.norm(one - other) / np.linalg.norm(one))
 
 
 def check_model(bench: Bench) -> None:
-    """3: log-probabilities and gradients in SmolLM2's shape: devices, shared prompts, checkpointing, precision."""
+    """Run check 3: log-probabilities and gradients in SmolLM2's shape: devices, shared prompts, checkpointing,
+    precision."""
     responses = bench.responses(2, 4, 40, 60, spread=20)
 
     def read(device: str = bench.device, alone: bool = False, temperature: float = 1.0, **more: Any):
@@ -246,7 +251,7 @@ def check_model(bench: Bench) -> None:
 
 
 def attention_calls(policy: Policy, responses: Responses) -> set[str]:
-    """Kinds of attention that a pass with its gradient calls."""
+    """Return the kinds of attention that a pass with its gradient calls."""
     kinds = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=kinds) as profile:
         policy.log_probs(responses, np.arange(len(responses.group)))[0].sum().backward()
@@ -255,8 +260,8 @@ def attention_calls(policy: Policy, responses: Responses) -> set[str]:
 
 
 def check_kernels(bench: Bench) -> None:
-    """4: which attention runs, and whether sharing a prompt pays at 120 + 8 x 200 tokens."""
-    # a model and passes that keep a GPU busy: small ones take the time in which their kernels are started
+    """Run check 4: the attention that runs, and whether sharing a prompt saves time at 120 + 8 x 200 tokens."""
+    # the model and passes keep a GPU busy; small ones would measure the time to start kernels
     policy = Policy(bench.model(QWEN).to(bench.device), bench.compute(micro_tokens=8192, logit_rows=512))
     shared, alone = bench.responses(4, 8, 120, 200), bench.responses(2, 1, 120, 200)
     if not bench.gpu:
@@ -284,7 +289,7 @@ def check_kernels(bench: Bench) -> None:
 
 
 def _seconds(policy: Policy, responses: Responses, alone: bool) -> float:
-    """Of a pass with its gradient, the fastest of five."""
+    """Return the seconds of a pass with its gradient, the fastest of five."""
     sharing, times = policy.sharing, []
     policy.sharing = ALONE if alone else sharing
     for _ in range(5):
@@ -299,7 +304,7 @@ def _seconds(policy: Policy, responses: Responses, alone: bool) -> float:
 
 
 def check_memory(bench: Bench, name: str = "") -> None:
-    """9: the longest texts of a model's round with vLLM within 40 GB, phase by phase beside the plan."""
+    """Run check 9: the longest texts of a model's round with vLLM within 40 GB, each phase compared with the plan."""
     if not bench.gpu:
         return bench.skip(
             "peaks beside the plan under 40 GB", f"{NO_GPU}; tests/llm/fake_cuda holds the trainer's part"
@@ -310,7 +315,8 @@ def check_memory(bench: Bench, name: str = "") -> None:
     total = torch.cuda.get_device_properties(0).total_memory
 
     def limit(asleep: float = 0.0) -> None:
-        """On a larger GPU, as if it had 40 GB. torch counts what sleeps as taken."""
+        """Limit torch on a larger GPU as if it had 40 GB; asleep: bytes that vLLM freed, which torch counts as
+        taken."""
         if total > 1.2 * FORTY:
             torch.cuda.set_per_process_memory_fraction(min(1.0, (FORTY + asleep) / total))
 

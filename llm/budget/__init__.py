@@ -1,1 +1,1 @@
-"""Memory and time of a run from its configuration, without torch."""
+"""Estimate memory and time of a run from its configuration, without torch."""

@@ -1,4 +1,4 @@
-"""Accelerators as numbers: those of data sheets, the one at hand, and one that `make gpu-check` measured."""
+"""Numbers of accelerators: from data sheets, of the present machine, and as measured by `make gpu-check`."""
 
 import math
 import os
@@ -11,49 +11,49 @@ from rftlab.shared.plumbing.folders import read_json
 
 GpuName = Literal["A100-40", "A100-80", "H100", "H200"]
 MEASURED, REPORT = "measured", Path("results/gpu-check.json")
-"""Name of the GPU that a report describes, and where `make gpu-check` writes it."""
+"""Name of the GPU that a report describes, and path where `make gpu-check` writes the report."""
 FORMAT = "rftlab gpu-check 1"
-"""First field of a report."""
+"""First field of a report of `make gpu-check`."""
 UTILISATION = 0.3
-"""Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a
-tuned run of a large model."""
+"""Share of the peak rate of dense products that passes reach. This is an assumption, below the 0.46 that 2204.02311
+reports for a tuned run of a large model."""
 VLLM_STEP, VLLM_ROW = 2e-3, 2.1e-5
-"""Least seconds of a decoding step of vLLM, whatever the GPU: that of recorded graphs, assumed, and more for each row
-that is sampled, because one thread of the CPU schedules all of them (vLLM 0.32 took 5 CPU-ms for 256 rows and 23 for
-1,024, without a GPU)."""
+"""Smallest seconds of a decoding step of vLLM on any GPU, and further seconds for each row that is sampled. The first
+is assumed, for recorded graphs; the second arises because one CPU thread schedules all rows (vLLM 0.32 took 5 CPU-ms
+for 256 rows and 23 for 1,024, without a GPU)."""
 SLEEP = 2.0
-"""Seconds a round in which vLLM gives its memory back, takes it again and loads the weights: what vLLM's users report
-of level 2."""
+"""Seconds of a round in which vLLM frees its memory, takes it again and loads the weights, as vLLM's users report for
+sleep level 2."""
 
 
 class Device(NamedTuple):
-    """The properties of a machine that a plan needs."""
+    """Properties of a machine that a plan needs."""
 
     name: str
     memory: float
     """Bytes that a process may use."""
     bf16: float
-    """Multiplications and additions a second of dense matrix products, the most that its data sheet promises."""
+    """Multiplications and additions per second of dense matrix products in bfloat16, the peak of the data sheet."""
     fp32: float
-    """The same in float32, where torch uses no reduced precision unless told to."""
+    """Multiplications and additions per second in float32, where torch uses no reduced precision unless told to."""
     bandwidth: float
-    """Bytes a second."""
+    """Memory bandwidth in bytes per second."""
     note: str = ""
-    """Remarks on these numbers for the reader."""
+    """Remarks on these numbers for the user."""
     link: float = 0.0
-    """Bytes a second from a GPU to the others of its machine."""
+    """Bytes per second from a GPU to the other GPUs of its machine."""
     utilisation: float = UTILISATION
-    """Part of the peak of dense products that passes reach."""
+    """Share of the peak rate of dense products that passes reach."""
     step: float = VLLM_STEP
-    """Least seconds of a decoding step of vLLM."""
+    """Smallest seconds of a decoding step of vLLM."""
     row: float = VLLM_ROW
-    """More seconds of it for each row."""
+    """Further seconds of a decoding step for each row."""
     sleep: float = SLEEP
-    """Seconds of a round in which vLLM sleeps and returns."""
+    """Seconds of a round in which vLLM sleeps and wakes up."""
 
 
 MEASURED_RANGES = {"utilisation": (1e-3, 1.0), "step": (0.0, 1.0), "row": (0.0, 0.1), "sleep": (0.0, 600.0)}
-"""Constants that a report measures, and what each may be."""
+"""Constants that a report measures, with the range that is accepted for each."""
 
 
 def _gpu(name: str, gigabytes: float, bf16: float, fp32: float, bandwidth: float, link: float) -> Device:
@@ -69,15 +69,16 @@ GPUS = {
         _gpu("H200", 141, 989, 67, 4.8, 450),
     )
 }
-"""From NVIDIA's data sheets (SXM): memory in units of 10^9 bytes, no sparsity; of NVLink's rate, which counts both
-directions, the half."""
+"""Known GPUs from NVIDIA's data sheets (SXM). Memory is in units of 10^9 bytes, rates are without sparsity, and the
+rate of NVLink is half the published one, which counts both directions."""
 CORE, MEMORY_BUS = 96e9, 10e9
-"""Of one core: two products of eight float32 a cycle at 3 GHz (docs/performance.md measured 112e9 to 121e9 on one
-machine); and its memory, assumed."""
+"""Rate of one core, two products of eight float32 a cycle at 3 GHz (docs/performance.md measured 112e9 to 121e9 on one
+machine), and its memory bandwidth, which is assumed."""
 
 
 def known_gpu(name: str) -> Device:
-    """The GPU of a name, or that of a report: `measured`, or `measured:FILE`. Raises UserError for what is neither."""
+    """Return the GPU of a known name, or of a report: `measured`, or `measured:FILE`. Raises UserError for other
+    names."""
     kind, _, file = name.partition(":")
     if kind == MEASURED:
         return measured_gpu(Path(file) if file else REPORT)
@@ -86,8 +87,8 @@ def known_gpu(name: str) -> Device:
 
 
 def measured_gpu(path: Path) -> Device:
-    """The GPU of a report of `make gpu-check`, with the constants that check 10 measured. Raises UserError, one line,
-    for a file that is no whole report of a GPU."""
+    """Return the GPU of a report of `make gpu-check`, with the constants that check 10 measured. Raises UserError for a
+    file that is no complete report of a GPU."""
     allowed = "allowed: the report that `make gpu-check` writes on a GPU, with check 10 passed"
     try:
         said: Any = read_json(path)
@@ -107,8 +108,8 @@ def measured_gpu(path: Path) -> Device:
 
 
 def named_device(device: str, gpu: str | None, threads: int = 0) -> Device:
-    """The machine of a run: the CPU, the GPU of that name, the one at hand, or the smallest one known where none is
-    at hand."""
+    """Return the machine of a run: the CPU, the GPU of a given name, the present GPU, or the smallest known GPU where
+    none is present."""
     if device == "cpu":
         return _cpu(threads)
     if gpu is not None:
@@ -128,7 +129,8 @@ def _cpu(threads: int) -> Device:
 
 
 def device_at_hand(device: str) -> Device | None:
-    """The GPU that torch sees, with the memory that is free on it; speed by its name."""
+    """Return the GPU that torch sees, with its free memory and the speed of its kind, or of an A100-40 for another
+    kind; None without a GPU."""
     try:
         import torch
 
@@ -146,15 +148,15 @@ def device_at_hand(device: str) -> Device | None:
 
 
 def _free(cuda: Any, device: str, properties: Any) -> float:
-    """Bytes of a GPU that are free, from the driver's own library where it can tell. Asking CUDA makes the process hold
-    half a gigabyte as long as it lives, and a GPU that takes one process alone (compute mode) then takes no other."""
-    with suppress(Exception):  # no nvidia-ml-py, names of devices that it does not know
+    """Return the free bytes of a GPU, from the driver's own library where it works. Asking CUDA makes the process hold
+    half a gigabyte as long as it lives, and a GPU in exclusive compute mode then accepts no other process."""
+    with suppress(Exception):  # no nvidia-ml-py, or names of devices that it does not know
         if "MIG" not in properties.name:
             return properties.total_memory - cuda.device_memory_used(device)
     return cuda.mem_get_info(device)[0]
 
 
 def similar_gpu(name: str, memory: int) -> Device | None:
-    """Of the known GPUs the one that a device's own name and memory mean, None where it is another kind."""
+    """Return the known GPU that matches a device's name and memory best, or None for another kind."""
     alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in name]
     return min(alike, key=lambda gpu: abs(gpu.memory - memory), default=None)

@@ -1,8 +1,8 @@
-"""Peak memory of a run, phase by phase and part by part, from the shapes of what it keeps. In bytes; reading it needs
-no torch.
+"""Compute the peak memory of a run, by phase and part, from the shapes of the tensors that it keeps. Numbers are bytes;
+reading them needs no torch.
 
-MemoryUse is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is
-usual. Shorter responses share longer sequences, whose attention masks are larger; so usual lengths count too, where
+MemoryUse covers the longest prompts and responses that the limits allow, side by side: the worst case rather than the
+usual one. Shorter responses share longer sequences, whose attention masks are larger, so usual lengths count too where
 they are given.
 """
 
@@ -25,39 +25,39 @@ PARTS = (
     "libraries",
 )
 LOGIT_COPIES, VLLM_COPIES = 2, 3
-"""Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary;
-and a row that vLLM samples."""
+"""Number of float32 that are held at a time for each entry of the vocabulary: for a token of a chunk of
+`compute.logit_rows` tokens, and for a row that vLLM samples."""
 PICK_BYTES = 24
-"""Bytes that `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays
-of float64."""
+"""Bytes that `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, and two
+arrays of float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
-"""The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its
-libraries' workspaces."""
+"""Bytes of a process without a model: torch and transformers, as measured on a CPU, and an assumption for a GPU's
+context and its libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
-"""Projections of a block that read the same numbers, as many as a token's hidden state."""
+"""Groups of a block's projections that read the same input, as wide as a token's hidden state."""
 VLLM, ASLEEP = {"cpu": 1e9, "cuda": 2e9}, 1e9
-"""Bytes that vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what
-it computes a batch of prompts in, and what of that stays while it sleeps, the graphs."""
+"""Bytes that vLLM needs besides weights and cache, and those of them that stay while it sleeps (graphs). The number for
+a CPU is what SmolLM2 took; that for a GPU is assumed, for graphs and the computation of a batch of prompts."""
 
 
 class Pass(NamedTuple):
-    """The largest forward and backward pass of an update."""
+    """Size of the largest forward and backward pass of an update."""
 
     tokens: int
-    """Padding included."""
+    """Number of tokens, padding included."""
     length: int
-    """Of its sequences."""
+    """Number of tokens of a sequence."""
     shared: bool
     """Whether a sequence has several responses, and so an attention mask of its own."""
 
 
 class MemoryUse(NamedTuple):
-    """Bytes at the peak of each phase: phase -> part -> bytes."""
+    """Bytes at the peak of each phase, as phase -> part -> bytes."""
 
     phases: dict[str, dict[str, float]]
 
     def total(self, phase: str) -> float:
-        """Bytes of all parts of a phase."""
+        """Return the bytes of all parts of a phase."""
         return sum(self.phases[phase].values())
 
     @property
@@ -72,13 +72,13 @@ class MemoryUse(NamedTuple):
 
 
 def sleeps(run: LLMRun) -> bool:
-    """Whether the engine of a run gives its memory back while the policy is updated."""
+    """Whether a run's engine frees its memory while the policy is updated."""
     return run.compute.device != "cpu" and run.compute.engine == "vllm" and run.compute.sleep
 
 
 def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
-    """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a
-    response, mean."""
+    """Return the peaks of the phases sample, log_probs (where the run has it) and update. usual: mean tokens of a
+    prompt and of a response."""
     shape = adapted(shape, run.lora)
     limits = run.model.max_prompt_length, run.model.max_response_length
     passes = [pass_memory(run, shape, *lengths) for lengths in (limits, usual or limits)]
@@ -91,7 +91,7 @@ def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) 
     }
     reference = {"reference": 4.0 * shape.parameters} if run.needs_reference and not shape.rank else {}
     if cuda:
-        steady |= reference  # on a CPU it is in memory while it is read alone
+        steady |= reference  # on a CPU it is in memory only while it is read
     engine = (
         {
             "vLLM weights": float(run.compute.number_bytes * shape.parameters),
@@ -112,7 +112,8 @@ def memory_use(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) 
 
 
 def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int) -> int:
-    """Different responses of these lengths that `rftlab.llm.policy.packing` puts behind one prompt."""
+    """Return the number of different responses of these lengths that `rftlab.llm.policy.packing` packs behind one
+    prompt."""
     count, total = 1, prompt + response
     while (
         count < run.design.group_size
@@ -124,7 +125,7 @@ def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int)
 
 
 def pass_memory(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
-    """A full pass with prompts and responses of these lengths, all of them different."""
+    """Return the size of a full pass with prompts and responses of these lengths, all different."""
     design, count = run.design, responses_in_sequence(run, shape, prompt, response)
     length = prompt + count * response
     sequences = -(-design.batch_size // design.minibatches) * -(-design.group_size // count)
@@ -132,12 +133,13 @@ def pass_memory(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
 
 
 def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
-    """Bytes that a block keeps for its backward pass, without copies of its weights.
+    """Return the bytes that a block keeps for its backward pass, without copies of its weights.
 
-    A norm keeps what it reads and what it makes of it, in float32; a projection what it reads; attention its arguments,
-    whose keys and values are repeated for all heads where there is a mask, and a number per head; the feed-forward
-    layer four arrays. In bf16 each projection reads a copy of its own. Where weights are frozen, a norm keeps what it
-    reads alone, and a projection nothing but what its adapter reads and the few numbers between A and B.
+    A norm keeps its input and its normalised input, in float32, and a projection keeps its input. Attention keeps its
+    arguments, whose keys and values are repeated for all heads where there is a mask, and one number per head. The
+    feed-forward layer keeps four arrays. In bf16 each projection reads a copy of its own. Where weights are frozen, a
+    norm keeps its input alone, and a projection keeps only the input of its adapter and the few numbers between A and
+    B.
     """
     reads = [group & set(shape.targets or shape.linear) for group in READERS]
     norms = sum((4 if shape.rank else 8) * width + 4 for width in shape.norms)
@@ -151,16 +153,16 @@ def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
 
 
 def outer_bytes(shape: Shape, read: Pass, narrow: int) -> float:
-    """Bytes that are kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines
-    and cosines, the mask."""
+    """Return the bytes that are kept outside of blocks: ids, the last norm (only its input where weights are frozen),
+    sines and cosines, and the mask."""
     known = 4 * shape.hidden if shape.rank else 8 + 8 * shape.hidden
     positions = 8 * shape.head_dim * (read.tokens if read.shared else read.length)
     return read.tokens * (known + 4 + (narrow * read.length if read.shared else 0)) + positions
 
 
 def saved_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
-    """Bytes that the body's forward pass keeps for the backward pass; with checkpointing the arguments of the blocks
-    alone."""
+    """Return the bytes that the body's forward pass keeps for the backward pass; with checkpointing these are the
+    inputs of the blocks."""
     block = 4 * read.tokens * shape.hidden if checkpointing else block_bytes(shape, read, narrow)
     return outer_bytes(shape, read, narrow) + shape.layers * block
 
@@ -170,8 +172,8 @@ def _logits(run: LLMRun, shape: Shape, tokens: int) -> float:
 
 
 def _copies(run: LLMRun, shape: Shape, kept: bool = False, trained: bool = True) -> float:
-    """Under autocast every weight that is trained and multiplies has a copy until the pass ends; a frozen one for
-    its product, or where kept as long."""
+    """Return the bytes of bfloat16 copies of weights under autocast. A trained weight has its copy until the pass ends,
+    a frozen one only during its product unless `kept`."""
     if run.compute.precision != "bf16":
         return 0.0
     return (
@@ -182,16 +184,17 @@ def _copies(run: LLMRun, shape: Shape, kept: bool = False, trained: bool = True)
 
 
 def _beside(shape: Shape, tokens: int, narrow: int) -> float:
-    """Bytes in which adapters add up: the widest layer's output, what its adapter makes of the same, and their sum
-    instead of the first alone."""
+    """Return the bytes of temporary sums of adapters: the widest layer's output, its adapter's output, and their sum in
+    the place of the first alone."""
     return 2.0 * narrow * tokens * shape.ffn if shape.rank else 0.0
 
 
 def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
-    """The larger of two moments: the head's backward pass, and that of the last block, which comes after it."""
+    """Return the parts of an update's memory at the larger of two moments: the head's backward pass, and that of the
+    last block, which follows."""
     narrow, checkpointing = run.compute.number_bytes, run.compute.gradient_checkpointing
     kept = saved_bytes(shape, read, narrow, checkpointing)
-    states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
+    states = 8.0 * read.tokens * shape.hidden  # the states that predict tokens, and their gradient
     head = {
         "activations": kept + states,
         "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + (0.0 if shape.rank else 4.0 * shape.head),
@@ -207,15 +210,15 @@ def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
 
 
 def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
-    """Bytes in which a block computes, where nothing is kept."""
+    """Return the bytes of a block's temporary arrays where nothing is kept for a backward pass."""
     return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden) + _beside(
         shape, tokens, run.compute.number_bytes
     )
 
 
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
-    """Log-probabilities without a gradient: the larger of a block and the head. On policy the reference alone reads,
-    whose weights are frozen."""
+    """Return the parts of memory of log-probabilities without a gradient, the larger of a block and the head. On policy
+    only the reference is read, whose weights are frozen."""
     mask = float(run.compute.number_bytes) * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
     head = {
@@ -227,14 +230,15 @@ def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
 
 
 def cache_bytes(shape: Shape, tokens: int) -> float:
-    """The most that keys and values of so many tokens take in the cache of the model itself: float32 under autocast
-    too, because keys are rotated in it. transformers from 5.24 on keeps values in bfloat16 there."""
+    """Return the most bytes that keys and values of `tokens` tokens take in the cache of the Hugging Face engine. They
+    are float32 under autocast too, because keys are rotated in float32. transformers from 5.24 on keeps values in
+    bfloat16."""
     return 8.0 * tokens * shape.layers * shape.keys
 
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
-    """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the
-    last token, and the choice of a token."""
+    """Return the parts of memory where the Hugging Face engine samples, with as many rows as in evaluations: the
+    largest of reading prompts, attention at the last token, and the choice of a token."""
     rows, prompt, narrow = run.compute.sample_rows, run.model.max_prompt_length, run.compute.number_bytes
     tokens = rows * (prompt + run.model.max_response_length)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)

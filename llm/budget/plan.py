@@ -1,9 +1,10 @@
-"""The needs of a run, before it runs: tokens and seconds of its rounds and evaluations, memory against a device's, and
-the smallest change that makes it fit.
+"""Plan a run before it starts: tokens and seconds of its rounds and evaluations, its memory against a device's, and the
+smallest change that makes it fit.
 
-Times are estimates: products at a part of a device's peak, decoding at a part of its bandwidth. No GPU was at hand when
-this was written: nothing here is fitted to a measurement but what a device of `--gpu measured` brings. Scoring
-responses and writing files are not counted."""
+Times are estimates: products at a share of a device's peak, decoding at a share of its bandwidth. No GPU was available
+when this was written, so nothing here is fitted to a measurement except for a device of `--gpu measured`. Scoring
+responses and writing files are not counted.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -18,56 +19,56 @@ from rftlab.shared.config.mask import TopEntropy
 from rftlab.shared.plumbing.errors import check
 
 STREAMING = 0.6
-"""Part of a device's bandwidth at which weights and caches are read while decoding; assumed."""
+"""Share of a device's bandwidth at which weights and caches are read while decoding; assumed."""
 HF_BLOCK = 1e-3
-"""Least seconds of a block in a decoding step of the model itself, assumed."""
+"""Smallest seconds of a block in a decoding step of the Hugging Face engine; assumed."""
 LAUNCHES = 1e-3
-"""Least seconds of a block in a forward pass, assumed: so long it takes to start its kernels."""
+"""Smallest seconds of a block in a forward pass, the time to start its kernels; assumed."""
 TAIL = 3
-"""The longest of the responses that are sampled side by side, in mean lengths; assumed."""
+"""Length of the longest of the responses that are sampled side by side, as a multiple of the mean; assumed."""
 ADAMW_BYTES = 28
-"""Read and written for each parameter by a step: weight, gradient and two moments, all but the gradient both ways."""
+"""Bytes that a step reads and writes for each parameter: weight and two moments both ways, the gradient one way."""
 
 LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16), "largest": (97, 8)}
-"""Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a
-factor of 1.5 or so."""
+"""Mean tokens of a prompt and of a response by task, chat template and format instructions included. These are
+assumptions, good to a factor of about 1.5."""
 SUMS = (8, 8)
-"""The same of arithmetic."""
+"""Mean tokens of a prompt and of a response of the arithmetic tasks."""
 
 
 class Assumed(NamedTuple):
     """Assumptions about a run that a plan cannot check."""
 
     prompt: int
-    """Tokens of a prompt, mean."""
+    """Mean tokens of a prompt."""
     response: int
-    """Tokens of a response, mean."""
+    """Mean tokens of a response."""
     train: int
-    """Training questions there are."""
+    """Number of training questions."""
     test: int
-    """Unseen questions there are."""
+    """Number of unseen questions."""
 
 
 class Cost(NamedTuple):
-    """Of a part of a round, or of an evaluation."""
+    """Tokens and seconds of a phase of a round, or of an evaluation."""
 
     tokens: int
     seconds: float
 
 
 class Duration(NamedTuple):
-    """A run's costs: by phase of a round, and of an evaluation."""
+    """Costs of a run: by phase of a round, and of an evaluation."""
 
     phases: dict[str, Cost]
     evaluation: Cost
     rounds: int
     evaluations: int
     rollouts: int
-    """Responses sampled in a round."""
+    """Number of responses sampled in a round."""
 
     @property
     def sampled(self) -> int:
-        """Tokens sampled in all rounds, prompts included, evaluations not."""
+        """Tokens sampled in all rounds, including prompts but not evaluations."""
         return self.rounds * self.phases["sample"].tokens
 
     @property
@@ -82,8 +83,7 @@ class Duration(NamedTuple):
 
 
 def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> Duration:
-    """The costs of a run. Dynamic sampling counts with all its tries, and every response as different from the
-    others."""
+    """Return the costs of a run. Dynamic sampling counts with all its tries, and all responses count as different."""
     design, shape = run.design, adapted(shape, run.lora)
     sampled = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries
     greedy = design.batch_size if design.estimator.advantage.baseline == "greedy" else 0
@@ -95,10 +95,10 @@ def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assume
     if reads:
         phases["log_probs"] = Cost(reads * tokens, reads * forward)
     looks = run.compares_tokens * (design.epochs * design.minibatches - 1) / design.minibatches
-    looks += design.epochs * isinstance(design.estimator.mask, TopEntropy)  # for the entropies
+    looks += design.epochs * isinstance(design.estimator.mask, TopEntropy)  # to compute the entropies
     passes = (
         2 if shape.rank else 3
-    ) + run.compute.gradient_checkpointing  # frozen weights need no gradient, what they read does
+    ) + run.compute.gradient_checkpointing  # frozen weights need no gradient, but their inputs do
     steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.trained / (STREAMING * device.bandwidth)
     phases["update"] = Cost(design.epochs * tokens, (design.epochs * passes + looks) * forward + steps)
     if sleeps(run):
@@ -111,16 +111,16 @@ def estimate_duration(run: LLMRun, shape: Shape, device: Device, assumed: Assume
 
 
 def _flops(run: LLMRun, device: Device) -> float:
-    """Multiplications and additions a second that passes are assumed to reach."""
+    """Return the multiplications and additions per second that passes are assumed to reach."""
     return device.utilisation * (device.bf16 if run.compute.precision == "bf16" else device.fp32)
 
 
 def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, prompts: int, responses: int) -> Cost:
-    """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all
-    weights and the rows' caches.
+    """Return the cost of sampling. Each prompt is read once, by products; then come decoding steps of up to
+    `compute.sample_rows` tokens, each of which reads all weights and the rows' caches.
 
-    vLLM samples no more rows side by side than its cache holds; prompts that rollouts share count for each of them, so
-    this is on the safe side.
+    vLLM samples no more rows side by side than its cache holds. A prompt that rollouts share is counted for each of
+    them, which errs on the safe side.
     """
     narrow, vllm = run.compute.number_bytes, run.compute.engine == "vllm"
     token = 2 * (narrow if vllm else 4) * shape.layers * shape.keys
@@ -141,7 +141,8 @@ def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, promp
 
 
 def _forward(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> tuple[int, float]:
-    """Tokens that the model reads of what is trained on, prompts included, and seconds of a forward pass over them."""
+    """Return the tokens that the model reads to train, prompts included, and the seconds of a forward pass over
+    them."""
     design, count = run.design, responses_in_sequence(run, shape, assumed.prompt, assumed.response)
     sequences = design.batch_size * -(-design.group_size // count)
     answers = design.batch_size * design.group_size * assumed.response
@@ -153,9 +154,9 @@ def _forward(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> tup
 
 
 SLACK = 0.05
-"""Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
+"""Share of a device's memory that stays free, for fragments that its allocator cannot use; assumed."""
 MIN = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows": 16}
-"""A change goes no lower."""
+"""Smallest values of fields of `compute` that a change may set."""
 FILL: dict[str, list] = {
     "sleep": [False],
     "gradient_checkpointing": [False],
@@ -163,11 +164,11 @@ FILL: dict[str, list] = {
     "sample_rows": [256, 512, 1024],
     "cache_gb": [2.0, 4.0, 8.0, 16.0, 32.0],
 }
-"""Values of fields of `compute` that are tried where memory is left on a GPU."""
+"""Values of fields of `compute` that are tried where a GPU has memory left."""
 
 
 class CostPlan(NamedTuple):
-    """A run on a device."""
+    """Memory and costs of a run on a device."""
 
     run: LLMRun
     shape: Shape
@@ -178,28 +179,28 @@ class CostPlan(NamedTuple):
 
     @property
     def room(self) -> float:
-        """Bytes that the run may use."""
+        """Number of bytes that the run may use."""
         return (1 - SLACK) * self.device.memory
 
     @property
     def disk(self) -> float:
-        """Bytes of checkpoints while the run trains: weights and two moments, of those that stay and of the one that is
-        being written."""
+        """Bytes of checkpoints while the run trains: weights and two moments of each kept checkpoint, and of the one
+        that is being written."""
         return (self.run.checkpoints_kept + 1) * 12.0 * self.shape.trained
 
     def memory_with(self, **change) -> MemoryUse:
-        """Memory with other values of fields of `compute`."""
+        """Return the memory use with other values of fields of `compute`."""
         return memory_use(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
 
     @property
     def fits(self) -> bool:
-        """Whether every phase has room."""
+        """Whether the memory of every phase fits into the device."""
         return self.memory.peak <= self.room
 
 
 def cost_plan(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> CostPlan:
-    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it
-    has not. shape: where it is known."""
+    """Return the plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers
+    that the model does not have. shape: the model's, where it is known."""
     shape = adapted(shape or read_shape(run.model), run.lora)
     return CostPlan(
         run,
@@ -212,20 +213,20 @@ def cost_plan(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None
 
 
 def smallest_change(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, float | int | bool] | None:
-    """Fields of `compute`, none of them fixed, and the values with which the run fits; None where none of what is
-    tried does.
+    """Return the fewest changes of fields of `compute`, none of them in `fixed`, with which the run fits, or None.
 
-    Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
+    Changes are tried in order: fewer fields first, then less harmful fields (`knobs`), then smaller changes.
     """
     tried = (change for change in changes(plan.run, plan.shape) if change.keys().isdisjoint(fixed))
     return next((change for change in tried if plan.memory_with(**change).peak <= plan.room), None)
 
 
 def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
-    """Values of fields of `compute` that save memory, each from the smallest change on; the most harmless field first.
+    """Return values of fields of `compute` that save memory, the smallest change first; the least harmful field is
+    first.
 
-    Less cache and fewer rows sample fewer responses side by side, shorter passes use an accelerator less, checkpointing
-    computes a third more.
+    With less cache and fewer rows fewer responses are sampled side by side, shorter passes use an accelerator less, and
+    checkpointing computes a third more.
     """
     compute, smaller = run.compute, {}
     if compute.engine == "vllm":
@@ -246,7 +247,7 @@ def _lower(value: float, less: Callable[[float], float]) -> Iterator[float]:
 
 
 def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]]:
-    """Every change that is tried, in order."""
+    """Yield every change that `smallest_change` tries, in order."""
     known = knobs(run, shape)
     for count in range(1, len(known) + 1):
         for names in combinations(known, count):
@@ -256,9 +257,9 @@ def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]
 
 
 def fastest_settings(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, Any]:
-    """Fields of `compute`, none of them fixed, that make the run on a GPU fastest, by the plan's own estimates, among
-    the values of FILL with which it fits; of equally fast ones those that need least memory. {} where none saves a
-    hundredth."""
+    """Return the fields of `compute`, none of them in `fixed`, that make a run on a GPU fastest by the plan's
+    estimates, among the values of FILL with which it fits. Equally fast settings are decided by least memory; {} if
+    none saves 1%."""
     tried = {
         name: sorted({getattr(plan.run.compute, name), *(() if name in fixed else values)})
         for name, values in FILL.items()
@@ -277,8 +278,8 @@ def fastest_settings(plan: CostPlan, fixed: Collection[str] = ()) -> dict[str, A
 
 
 def filled(plan: CostPlan, fixed: Collection[str] = ()) -> LLMRun:
-    """The run of a plan with the fastest settings that fit, or with the smallest change that makes it fit. Raises
-    UserError where no change does."""
+    """Return the run of a plan with the fastest settings that fit, or with the smallest change that makes it fit.
+    Raises UserError where no change does."""
     change = fastest_settings(plan, fixed) if plan.fits else smallest_change(plan, fixed)
     check(
         change is not None,
@@ -289,5 +290,5 @@ def filled(plan: CostPlan, fixed: Collection[str] = ()) -> LLMRun:
 
 
 def where_it_fits(plan: CostPlan) -> list[str]:
-    """Names of known GPUs on which the run fits as it is."""
+    """Return the names of known GPUs on which the run fits unchanged."""
     return [gpu.name for gpu in GPUS.values() if plan.memory.peak <= (1 - SLACK) * gpu.memory]

@@ -1,4 +1,5 @@
-"""Architectures as numbers: what a plan needs of a model that is not there. Reading it needs no torch."""
+"""Read the shape of a model, the numbers of its architecture that a plan needs, without its weights and without
+torch."""
 
 import json
 import re
@@ -11,26 +12,26 @@ from rftlab.shared.plumbing.errors import UserError, check, check_choice
 from rftlab.shared.plumbing.folders import LARGEST
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
-"""Kinds of models (`model_type` of a config.json) whose blocks are known."""
+"""Model families (`model_type` of a config.json) whose blocks are known."""
 
 
 SIZES, DERIVED = (
     ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"),
     ("num_key_value_heads", "head_dim"),
 )
-"""Required entries of a model's config.json, and defaults for the entries that it may leave out."""
+"""Required entries of a model's config.json, and entries with defaults."""
 MAX = (
     (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MAX_DEPTH),
     (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MAX_WIDTH),
 )
-"""Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small
-enough that reading ends."""
+"""Largest values of numbers in a config.json, by the end of their names. They are above those of every model, and small
+enough that building a model ends."""
 KERNELS = (None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "grouped_mm", "batched_mm")
-"""Of attention and of experts, as a config.json may name them."""
+"""Implementations of attention and of experts that a config.json may name."""
 
 
 class Shape(NamedTuple):
-    """A decoder with gated feed-forward layers and root-mean-square norms."""
+    """Shape of a decoder with gated feed-forward layers and root-mean-square norms."""
 
     vocabulary: int
     hidden: int
@@ -40,14 +41,14 @@ class Shape(NamedTuple):
     head_dim: int
     ffn: int
     tied: bool
-    """Whether the head is the embedding."""
+    """Whether the head shares the embedding's weights."""
     biases: int = 0
-    """Numbers in the biases of a block."""
+    """Number of bias parameters in a block."""
     after: bool = False
-    """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the
-    feed-forward layer read."""
+    """True for norms of queries, keys and the outputs of sublayers, as in OLMo 2; False for norms of the inputs of
+    attention and of the feed-forward layer."""
     rank: int = 0
-    """Rank of adapters beside frozen weights; 0: all weights are trained."""
+    """Rank of adapters besides frozen weights; 0: all weights are trained."""
     targets: tuple[str, ...] = ()
     """Layers of a block that have adapters."""
 
@@ -68,28 +69,28 @@ class Shape(NamedTuple):
 
     @property
     def block_products(self) -> int:
-        """Weights of a block that multiply every token."""
+        """Number of a block's weights that multiply every token."""
         return self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.ffn)
 
     @property
     def head(self) -> int:
-        """Weights of the head; the embedding has as many."""
+        """Number of weights of the head; the embedding has as many."""
         return self.vocabulary * self.hidden
 
     @property
     def body_products(self) -> int:
-        """`block_products` of all blocks."""
+        """Number of weights of all blocks that multiply every token."""
         return self.layers * self.block_products
 
     @property
     def parameters(self) -> int:
-        """Numbers in the model without adapters, tied ones once."""
+        """Number of parameters of the model without adapters; tied ones count once."""
         blocks = self.body_products + self.layers * (self.biases + sum(self.norms))
         return blocks + self.hidden + self.head * (1 if self.tied else 2)
 
     @property
     def linear(self) -> dict[str, tuple[int, int]]:
-        """The layers of a block that can have adapters: numbers in and out."""
+        """Layers of a block that can have adapters, with the widths of their input and output."""
         attention = {
             "q_proj": (self.hidden, self.queries),
             "k_proj": (self.hidden, self.keys),
@@ -104,12 +105,12 @@ class Shape(NamedTuple):
 
     @property
     def adapters(self) -> int:
-        """Numbers in all adapters."""
+        """Number of parameters of all adapters."""
         return self.layers * self.rank * sum(sum(self.linear[name]) for name in self.targets)
 
     @property
     def trained(self) -> int:
-        """Numbers that are trained."""
+        """Number of parameters that are trained."""
         return self.adapters if self.rank else self.parameters
 
 
@@ -119,20 +120,20 @@ KNOWN = {
     "meta-llama/Llama-3.2-1B-Instruct": Shape(128256, 2048, 16, 32, 8, 64, 8192, tied=True),
     "allenai/OLMo-2-0425-1B-Instruct": Shape(100352, 2048, 16, 16, 16, 128, 8192, tied=False, after=True),
 }
-"""Models whose shape needs no download, from their config.json."""
+"""Shapes of models that need no download, from their config.json."""
 GATED = ("meta-llama/",)
-"""First parts of the names on the hub whose owner must grant access."""
+"""Prefixes of the names of gated models on the hub, whose owner must grant access."""
 
 
 def adapted(shape: Shape, lora: LoRA) -> Shape:
-    """The shape with a run's adapters. Raises UserError for a target that no block has."""
+    """Return the shape with a run's adapters. Raises UserError for a target that no block has."""
     for target in lora.targets:
         check_choice("lora.targets", target, tuple(sorted(shape.linear)))
     return shape._replace(rank=lora.rank, targets=(lora.targets or tuple(shape.linear)) if lora.rank else ())
 
 
 def read_shape(model: Model) -> Shape:
-    """The shape of a run's model. Raises UserError for one that cannot be read or is of an unknown kind."""
+    """Return the shape of a run's model. Raises UserError for one that cannot be read or is of an unknown kind."""
     if model.source == TINY:
         tiny = model.tiny
         return Shape(
@@ -152,7 +153,7 @@ def read_shape(model: Model) -> Shape:
         config = raw_config(model.source) if folder.is_dir() else _from_hub(model.source)
     except UserError:
         raise
-    except Exception as error:  # the hub's client raises what its many parts raise
+    except Exception as error:  # the hub's client raises exceptions of many libraries
         said = " ".join(str(error).split()) or type(error).__name__
         allowed = f"allowed: {TINY}, {', '.join(KNOWN)}, a folder with a config.json, or a name on the hub"
         raise UserError(f"model.source = {model.source!r}: its shape cannot be read: {said[:200]}; {allowed}") from None
@@ -160,10 +161,10 @@ def read_shape(model: Model) -> Shape:
 
 
 def raw_config(source: str) -> dict:
-    """The config.json of a folder, or of a model on the hub, as it is written. Raises UserError where a number in it is
+    """Return the config.json of a folder, or of a model on the hub, unchanged. Raises UserError where a number in it is
     larger than any model has, or where it names a kernel that is not the library's own.
 
-    Who believed such a number would build layers, or plan them, without end.
+    Without the check, such a number would make the loops over layers run without end.
     """
     if Path(source).is_dir():
         _check_files(source)
@@ -178,7 +179,7 @@ def raw_config(source: str) -> dict:
 
 def check_config(source: str, config: dict) -> None:
     """Raise UserError where a number of a config.json is larger than any model has, or where it names a kernel that is
-    not the library's own: one of the hub would be a program that comes with the model."""
+    not the library's own. A kernel from the hub would be a program that comes with the model."""
     parts = [("", config)]
     while parts:
         name, value = parts.pop()
@@ -200,8 +201,9 @@ def check_config(source: str, config: dict) -> None:
 
 
 def _check_files(source: str) -> None:
-    """Raise UserError where a folder holds an adapter, which would be put into the model unasked, or what is
-    neither file nor folder, as a pipe, on which reading waits. Links are followed: the hub's cache has them."""
+    """Raise UserError where a folder holds an adapter, which would be added to the model unasked, or an entry that is
+    neither file nor folder, such as a pipe, on which reading waits. Links are followed, because the hub's cache has
+    them."""
     check(
         not (Path(source) / "adapter_config.json").exists(),
         f"model.source = {source!r} holds an adapter; allowed: a folder of a whole model, as `rftlab export "
@@ -221,8 +223,8 @@ def _check_files(source: str) -> None:
 
 
 def _check_shards(source: str) -> None:
-    """Raise UserError where a folder's index says that weights are anywhere else than in safetensors files beside it,
-    which would be read whatever they are."""
+    """Raise UserError where a folder's index refers to weights outside of safetensors files in the folder. Such files
+    would be read whatever they are."""
     index = Path(source) / "model.safetensors.index.json"
     if not index.is_file():
         return
@@ -247,7 +249,8 @@ def _from_hub(name: str) -> dict:
 
 
 def shape_from(source: str, config: dict) -> Shape:
-    """The shape in a config.json. Raises UserError for an unknown kind of model, and where a number is missing."""
+    """Return the shape in a config.json. Raises UserError for an unknown kind of model, and where a number is
+    missing."""
     kind = config.get("model_type") if isinstance(config, dict) else None
     check(
         kind in FAMILIES, f"model.source = {source!r}: its model_type is {kind!r}; a plan knows: {', '.join(FAMILIES)}"

@@ -1,9 +1,9 @@
-"""Rollouts: one small interface for engines that sample, and an engine that is a Hugging Face model itself.
+"""Sample rollouts: the interface of engines, and an engine that is the trained Hugging Face model itself.
 
-The latter keeps a promise: a token is a function of the policy's distribution and of one uniform, which depends on
-(seed, stream, round, prompt, rollout, position) alone. So the split into batches and the order of work change tokens
-only where rounding moves a distribution across its uniform, about once in 10^7 tokens in fp32; log-probabilities agree
-to rounding, not bit for bit. Equal calls give equal bits.
+In that engine a token is a function of the policy's distribution and of one uniform, which depends only on (seed,
+stream, round, prompt, rollout, position). So the split into batches and the order of work change tokens only where
+rounding moves a distribution across its uniform, about once in 10^7 tokens in fp32; log-probabilities agree to
+rounding, not bit for bit. Equal calls give equal bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from rftlab.llm.random import uniforms
 from rftlab.llm.truncation import WHOLE, Truncation
 
 AHEAD = 16
-"""Positions whose uniforms are drawn at once."""
+"""Number of positions whose uniforms are drawn at once."""
 
 
 class Draws(NamedTuple):
-    """Which random numbers a call uses."""
+    """Key of the random numbers of a call."""
 
     seed: int
     stream: int
@@ -35,25 +35,25 @@ class Rollouts(NamedTuple):
 
     responses: Responses
     logp: np.ndarray
-    """(T,) float64 log-probability of each token, at the sampling temperature and among the tokens that may be sampled;
-    of greedy tokens at temperature 1."""
+    """(T,) float64 log-probability of each token. Sampled tokens have it at the sampling temperature and among the
+    tokens that may be sampled, greedy tokens at temperature 1."""
     finished: np.ndarray
     """(R,) whether the response ended by itself."""
 
 
 Prompts = Sequence[tuple[int, ...]]
-"""Ids of the tokens of prompts."""
+"""Token ids of prompts."""
 OnResponses = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
-"""Is called with responses that ended while others are still sampled: the place of a response's prompt in the call,
-and its tokens."""
+"""Callback for responses that ended while others are still sampled; it gets pairs of the index of the response's prompt
+in the call, and the response's tokens."""
 
 
 def ignore(ended: Sequence[tuple[int, Sequence[int]]]) -> None:
-    """A listener that has no use for it."""
+    """Ignore the responses that ended."""
 
 
 class Engine(Protocol):
-    """The interface of a sampler, as the trainer needs it."""
+    """Interface of a sampler for the trainer."""
 
     def sample(
         self,
@@ -66,37 +66,37 @@ class Engine(Protocol):
         ended: OnResponses = ignore,
         truncation: Truncation = WHOLE,
     ) -> Rollouts:
-        """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the
-        draws. temperature 0: greedy.
+        """Sample counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key
+        the random numbers. Temperature 0 is greedy.
 
-        ended: called after every step, with the responses that ended in it, which may be none.
-        truncation: the tokens that may be sampled at temperatures above 0; `logp` is of what is left of them.
+        ended: called after every step with the responses that ended in it, of which there may be none. truncation: the
+        tokens that may be sampled at temperatures above 0; `logp` is relative to these.
         """
 
     def rest(self) -> None:
-        """Free memory that is of no use until the next sync; nothing is sampled before it."""
+        """Free memory that is not needed before the next sync; nothing is sampled until then."""
 
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
 
 
 class HFEngine:
-    """Samples with the model that is trained; it has its weights, so there is nothing to copy."""
+    """Engine that samples with the trained model itself, so that no weights are copied."""
 
     def __init__(self, policy: Policy, stops: Sequence[int]):
-        """stops: every id that ends a response."""
+        """Set up the engine; stops: all ids that end a response."""
         self.sync(policy)
         self.stops = torch.tensor(sorted(stops), device=policy.compute.device)
         self.masks_itself = takes_masks(policy.model) and policy.model.config._attn_implementation in ("sdpa", GROUPED)
-        """Whether attention takes booleans of whole masks as they are. For a single token transformers takes as long
-        to make them as a small layer takes."""
+        """Whether attention takes boolean masks of full size unchanged. Converting them for a single token takes
+        transformers as long as a small layer takes."""
 
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
         self.policy = policy
 
     def rest(self) -> None:
-        """The weights are those that are trained; what sampling left of its cache goes."""
+        """Free the memory that sampling left; the weights are still needed to train."""
         if self.stops.device.type == "cpu":
             trim_heap()
 
@@ -112,7 +112,8 @@ class HFEngine:
         ended: OnResponses = ignore,
         truncation: Truncation = WHOLE,
     ) -> Rollouts:
-        """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
+        """Sample as `Engine.sample` does, with prompts of similar length together, `compute.sample_rows` responses at a
+        time."""
         self.policy.settle()
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -133,7 +134,8 @@ class HFEngine:
 
 
 class _Part:
-    """Responses that are sampled side by side, a token each per step; those that ended leave when they are half."""
+    """Responses that are sampled side by side, one token each per step. Ended ones are removed when they are half of
+    all."""
 
     def __init__(
         self,
@@ -148,7 +150,7 @@ class _Part:
         _, self.first, self.source = np.unique(group, return_index=True, return_inverse=True)
 
     def run(self, draws: Draws, keys: tuple[np.ndarray, np.ndarray], limit: int, on_responses: OnResponses) -> None:
-        """Fill tokens, logp (n, steps), lengths, finished (n,)."""
+        """Sample the responses: fill tokens, logp (n, steps), lengths, finished (n,)."""
         n = len(self.prompts)
         self.lengths, self.finished = np.full(n, limit), np.zeros(n, dtype=bool)
         tokens, logp = torch.zeros((n, limit), dtype=torch.int64), torch.zeros((n, limit), dtype=torch.float64)
@@ -161,7 +163,7 @@ class _Part:
             token, value = pick(logits, self.temperature, uniform, self.truncation)
             tokens[alive, step], logp[alive, step] = token.cpu(), value.cpu()
             ended = torch.isin(token, self.engine.stops).cpu().numpy() & ~self.finished[alive]
-            # At the limit, responses end that no stop has ended.
+            # At the limit, all responses end that no stop id has ended.
             over = alive[ended if step + 1 < limit else ~self.finished[alive]]
             on_responses([(self.group[i], tokens[i, : step + 1].tolist()) for i in over])
             self.lengths[alive[ended]], self.finished[alive[ended]] = step + 1, True
@@ -174,7 +176,7 @@ class _Part:
         self.tokens, self.logp = tokens[:, : step + 1].numpy(), logp[:, : step + 1].numpy()
 
     def _read_prompts(self, limit: int) -> torch.Tensor:
-        """Logits (n, V) after the prompts, each of which is read once and then shared by its responses."""
+        """Return logits (n, V) after the prompts. Each prompt is read once and then shared by its responses."""
         unique = [self.prompts[i] for i in self.first]
         width = max(map(len, unique))
         ids, mask = np.zeros((len(unique), width), dtype=np.int64), np.ones((len(unique), width + limit), dtype=bool)
@@ -193,14 +195,14 @@ class _Part:
         return logits if np.array_equal(self.source, np.arange(len(unique))) else self._keep(self.source, logits)
 
     def _keep(self, rows: np.ndarray, values: torch.Tensor) -> torch.Tensor:
-        """Go on with these rows alone; one may be named several times."""
+        """Keep only these rows, some of which may be repeated."""
         index = torch.from_numpy(rows).to(self.device)
         self.cache.batch_select_indices(index)
         self.mask, self.padding = self.mask[index], self.padding[index]
         return values[index]
 
     def _read(self, token: torch.Tensor, step: int) -> torch.Tensor:
-        """Logits (n, V) after one more token (n, 1)."""
+        """Return logits (n, V) after one more token (n, 1)."""
         return self._forward(token, (self.width + step - self.padding)[:, None], self.width + step + 1)
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
@@ -217,7 +219,7 @@ class _Part:
                 logits_to_keep=1,
                 **read,
             )
-        self.cache_name = "cache" if "cache" in out else "past_key_values"  # transformers calls it so since 5.24
+        self.cache_name = "cache" if "cache" in out else "past_key_values"  # the name since transformers 5.24
         self.cache = out[self.cache_name]
         return out.logits[:, -1]
 
@@ -225,8 +227,8 @@ class _Part:
 def pick(
     logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None, truncation: Truncation = WHOLE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token (n,) of softmax(logits / temperature), truncated, for each uniform (n,), by the inverse of the
-    distribution function; with its log-probability.
+    """Return a token (n,) of the truncated softmax(logits / temperature) for each uniform (n,), by the inverse of the
+    distribution function, and its log-probability.
 
     Temperature 0 takes the most likely token, and its log-probability at temperature 1.
     """
@@ -236,7 +238,7 @@ def pick(
         token = logp.argmax(-1)
     else:
         assert uniform is not None  # there is one for each token that is drawn
-        # The sum is not exactly 1, so the uniform is scaled to it: no draw falls behind the last token.
+        # The sum is not exactly 1, so the uniform is scaled to it; no draw then falls beyond the last token.
         below = logp.double().exp().cumsum(-1)
         token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(
             max=logits.shape[-1] - 1

@@ -1,13 +1,13 @@
-"""An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
+"""Sample with vLLM in this process. It takes over the policy's weights after every update.
 
-Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. Where vLLM knows adapters for
-the model, it has the base weights once and reads the adapters from a folder after every update, so that they are not
-rounded to its number type as a part of a weight. A request has a seed of its own, a function of (seed, stream, round,
-prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is
-updated, unless the run says that memory is enough for both.
+Weights are written into vLLM's own parameters in place, without a file. Where vLLM supports adapters for the model, it
+gets the base weights once and reads the adapters from a folder after every update, so that they are not rounded to its
+number type as a part of a weight. A request has a seed of its own, a function of (seed, stream, round, prompt,
+rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is updated,
+unless the run says that memory is enough for both.
 
-vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one
-engine and one such model.
+vLLM may change the class of the trained model itself (OLMo 2 runs through transformers), so a process makes one engine
+and one such model.
 """
 
 import hashlib
@@ -44,16 +44,16 @@ from rftlab.shared.plumbing.files import reported, write_file
 from rftlab.shared.plumbing.folders import cache_folder
 
 TESTED = "0.32"
-"""The version of vLLM that this was tested with; its interfaces change from version to version."""
+"""Version of vLLM with which this was tested; its interfaces change from version to version."""
 BLOCK = 32
-"""Tokens of a block of the cache: prompts are shared in whole blocks."""
+"""Number of tokens in a block of the cache; prompts are shared in whole blocks."""
 BATCHED = 8192
-"""Tokens of prompts that are read at a time."""
+"""Number of prompt tokens that are read at a time."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Of the adapters that vLLM has kernels for; a rank takes the next one."""
+"""Ranks of adapters for which vLLM has kernels; other ranks use the next larger one."""
 LITTLE = 0.01
-"""Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given,
-and the policy is there already."""
+"""Share of a GPU that must be free at the start. vLLM's default of 0.92 applies even where the size of its cache is
+given, and the policy is in memory already."""
 IN_PROCESS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -62,13 +62,13 @@ IN_PROCESS = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "TRITON_F32_DEFAULT": "ieee",
 }
-"""Environment variables with which vLLM runs in the process that asks. FlashInfer's sampler would be fetched and
-compiled where there is a CUDA toolkit, and never serves requests with seeds. In float32 attention is Triton's, which
-would multiply in TF32."""
+"""Environment variables with which vLLM runs in this process. FlashInfer's sampler would be fetched and compiled where
+there is a CUDA toolkit, although it never serves requests with seeds. Attention in float32 is Triton's, which would
+otherwise multiply in TF32."""
 
 
 class VLLMEngine:
-    """Samples with vLLM."""
+    """Engine that samples with vLLM."""
 
     def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
         """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing,
@@ -95,7 +95,7 @@ class VLLMEngine:
         self.sync(policy)
 
     def sync(self, policy: Policy) -> None:
-        """Take over the weights of the policy, and forget what was computed with the old ones."""
+        """Take over the weights of the policy, and drop caches that were computed with the old ones."""
         with _named("vLLM did not take the weights"):
             if self.asleep:
                 self.engine.wake_up(tags=["weights"])
@@ -110,7 +110,7 @@ class VLLMEngine:
             check(emptied, "vLLM keeps keys and values of the old weights: requests of an earlier call still run")
 
     def rest(self) -> None:
-        """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
+        """Free the GPU's memory until the next sync, or on a CPU the memory that sampling released."""
         if not self.cuda:
             trim_heap()
         if not self.cuda or not self.run.compute.sleep:
@@ -130,7 +130,7 @@ class VLLMEngine:
         ended: OnResponses = ignore,
         truncation: Truncation = WHOLE,
     ) -> Rollouts:
-        """As `Engine.sample`."""
+        """Sample as `Engine.sample` does."""
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
         common = {
@@ -154,11 +154,11 @@ class VLLMEngine:
         return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
-        """The responses of vLLM to requests, in their order."""
+        """Return vLLM's outputs for requests, in their order."""
         adapters = self.adapters.request if self.adapters else None
         names = self.engine.enqueue(
             requests, settings, lora_request=adapters, use_tqdm=False
-        )  # a number, and random characters that outputs leave out
+        )  # a name is a number and random characters, which outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
         core = self.engine.llm_engine
         outputs: dict[int, Any] = {}
@@ -170,7 +170,7 @@ class VLLMEngine:
 
 
 class Adapters:
-    """The adapters of a policy as vLLM reads them: a folder that every sync writes anew."""
+    """A policy's adapters in a folder that every sync rewrites for vLLM."""
 
     def __init__(self, run: LLMRun, policy: Policy):
         from vllm.lora.request import LoRARequest
@@ -187,14 +187,14 @@ class Adapters:
         }
 
     def written(self, policy: Policy) -> Any:
-        """Write the adapters as they are now; returns the request to read them in place of the old ones."""
+        """Write the present adapters; return the request by which vLLM reads them in the place of the old ones."""
         with reported(self.folder, also=SafetensorError):
             write_adapter(self.folder, policy.model, self.run.lora, self.run.model.source)
         return self.again
 
 
 def takes_adapters(run: LLMRun, policy: Policy) -> bool:
-    """Whether a run has adapters, and vLLM takes them as such: its code for the model and its kernels know them."""
+    """Whether a run has adapters that vLLM can load as such, by its code for the model and its kernels."""
     if not 0 < run.lora.rank <= RANKS[-1]:
         return False
     from vllm.model_executor.models import ModelRegistry, supports_lora
@@ -204,7 +204,7 @@ def takes_adapters(run: LLMRun, policy: Policy) -> bool:
 
 
 def engine_seeds(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
-    """A seed below 2^63 for each response (n,), of prompts and rollouts with these numbers."""
+    """Return a seed below 2^63 for each response (n,), from the numbers of its prompt and rollout."""
     counters = np.stack(
         [np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)]
     )
@@ -213,7 +213,7 @@ def engine_seeds(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> li
 
 
 def installed_vllm() -> Any:
-    """vLLM, told to run in this process. Raises UserError where it is missing or of another version."""
+    """Import vLLM, configured to run in this process. Raises UserError where it is missing or of another version."""
     os.environ.update({name: os.environ.get(name, value) for name, value in IN_PROCESS.items()})
     try:
         import vllm
@@ -231,7 +231,7 @@ def installed_vllm() -> Any:
 
 
 def for_a_cpu() -> bool:
-    """Whether the vLLM that is installed is the build for a CPU, whose files are those of the other."""
+    """Whether the installed vLLM is the build for a CPU, which uses the same file names as the other build."""
     try:
         return bool(distribution("vllm-cpu"))
     except PackageNotFoundError:
@@ -239,7 +239,7 @@ def for_a_cpu() -> bool:
 
 
 def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
-    """Arguments of vLLM's constructor for a run. folder: of the architecture."""
+    """Return the arguments of vLLM's constructor for a run. folder: that of `config_folder`."""
     compute = run.compute
     # FlashInfer's tuning may fetch and compile kernels, and tunes none that these models use
     gpu = {"gpu_memory_utilization": LITTLE, "enable_flashinfer_autotune": False} if cuda else {}
@@ -254,7 +254,7 @@ def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
         "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
         "block_size": BLOCK,
         "enable_prefix_caching": True,
-        # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
+        # cutting a prompt in two rewinds the request's generator, which is impossible on a CPU
         "enable_chunked_prefill": cuda,
         "max_num_batched_tokens": max(BATCHED, run.model.max_prompt_length + run.model.max_response_length),
         "logprobs_mode": "processed_logprobs",
@@ -267,8 +267,8 @@ def engine_arguments(run: LLMRun, folder: Path, cuda: bool) -> dict:
 
 
 def config_folder(model: PreTrainedModel) -> Path:
-    """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM
-    finds compiled kernels by its name."""
+    """Return a folder with the architecture alone; weights come with `sync`. Equal architectures share a folder,
+    because vLLM finds compiled kernels by its name."""
     config = json.dumps(
         model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"},
         default=str,
@@ -288,10 +288,10 @@ def load_weights(model: Any, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
 
 @cache
 def _keep_weights_plain() -> None:
-    """On a CPU, have vLLM multiply by its parameters as they are.
+    """Make vLLM on a CPU multiply by its parameters unchanged.
 
-    It would pack copies of them for its kernels, and a later load would leave some of the copies stale without a word,
-    a tied head's among them.
+    It would pack copies of them for its kernels, and a later load would silently leave some of the copies stale, a tied
+    head's among them.
     """
     from vllm.model_executor.layers import utils
 
@@ -303,8 +303,8 @@ def _keep_weights_plain() -> None:
 
 @cache
 def _keep_llvm_quiet() -> None:
-    """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers
-    to any name: to `__dict__` as well."""
+    """Keep vLLM on a CPU from failing on numba's LLVM library. It searches all imported modules for kernels, and this
+    library answers to any name, even to `__dict__`."""
     from llvmlite.binding.ffi import lib
 
     kind = type(lib)
@@ -320,9 +320,9 @@ def _keep_llvm_quiet() -> None:
 
 @contextmanager
 def _kept_usable(kinds: set[Any]):
-    """Let models of these classes still be made and called outside vLLM after an engine was built.
+    """Keep models of these classes usable outside vLLM after an engine was built.
 
-    For an architecture without code of its own, vLLM changes the class of transformers: making a model then needs
+    For an architecture that it has no code for, vLLM changes the class of transformers: making a model then needs
     vLLM's configuration, and calling one compiles it. The policy has the same class, and so does that of a later run.
     """
     plain = {kind: kind.__init__ for kind in kinds}
@@ -349,10 +349,10 @@ def _share(kind: Any, plain: Callable) -> None:
 
 @contextmanager
 def _named(what: str):
-    """An error of vLLM as one line; its own parts raise what they like."""
+    """Turn any exception of vLLM into a UserError of one line."""
     try:
         yield
-    except UserError:  # of a listener
+    except UserError:  # from a listener
         raise
     except Exception as error:
         logging.getLogger(__name__).debug(what, exc_info=True)

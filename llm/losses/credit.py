@@ -1,8 +1,8 @@
-"""Advantages from rewards: by `rftlab.shared.advantage` and `rftlab.shared.credit` on the CPU, once for each batch.
+"""Compute advantages from rewards by `rftlab.shared.advantage` and `rftlab.shared.credit` on the CPU, once for a batch.
 
-Where all tokens of a response share an advantage, these are R numbers: rewards on a GPU come over in one copy, with
-whatever else has one entry per response, and rewards on the CPU cost no wait. Where advantages differ from token to
-token (a discount, a critic, rewards at tokens), the tokens' rewards and baselines come over in that copy too.
+Where all tokens of a response share an advantage, these are R numbers. Rewards on a GPU are brought over in one copy,
+with all other columns of responses, and rewards on the CPU need no copy. Where advantages differ from token to token (a
+discount, a critic, rewards at tokens), the copy includes the tokens' rewards and baselines.
 """
 
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ def shaped(
     old_logp: torch.Tensor | None,
     ref_logp: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Rewards (R,) after the length penalty and a KL penalty in the reward; on the tokens' device where there is
-    one."""
+    """Return rewards (R,) after the length penalty and a KL penalty in the reward; on the tokens' device where there is
+    a penalty."""
     rule, device = as_rule(estimator), layout.shown.device
     if rule.shaping.coef > 0:
         rewards = rewards.to(device)
@@ -59,8 +59,8 @@ def response_advantages(
     given: Given,
     baseline: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Advantages (R,), on the tokens' device, of shaped rewards (R,), against the sets that are given; baseline (R,):
-    where it comes from elsewhere."""
+    """Return advantages (R,) on the tokens' device, from shaped rewards (R,) and the given baseline sets; baseline
+    (R,): given where it comes from elsewhere."""
     if spec.combine == "advantages":
         return several_advantages(spec, layout, [rewards], None, given)
     mine, *others = group_labels(given, rewards.shape[0])
@@ -84,8 +84,8 @@ def response_advantages(
 def several_advantages(
     spec: Advantage, layout: Layout, rewards: Sequence[torch.Tensor], weights: torch.Tensor | None, given: Given
 ) -> torch.Tensor:
-    """Advantages (R,), on the tokens' device, of several rewards, each (R,), with weights (C,), 1 by default, against
-    their groups."""
+    """Return advantages (R,) on the tokens' device, from several rewards, each (R,), with weights (C,), 1 by default,
+    against their groups."""
     beside = [name for name in ("pool", "support", "baseline", "token_rewards") if getattr(given, name) is not None]
     check(not beside, f"{', '.join(beside)} with several rewards; allowed: neither")
     lengths = [layout.lengths] if spec.of_lengths else []
@@ -105,8 +105,8 @@ def token_advantages(
     token_rewards: torch.Tensor | None,
     baseline: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Advantages in the shape of the tokens, on their device, by `rftlab.shared.credit` on the CPU: of rewards (R,) on
-    the last tokens that count, and of rewards and baselines at tokens. Hidden tokens have 0."""
+    """Return advantages in the shape of the tokens, on their device, by `rftlab.shared.credit` on the CPU: from rewards
+    (R,) on the last tokens that count, and from rewards and baselines at tokens. Hidden tokens have 0."""
     parts = [part for part in (token_rewards, baseline) if part is not None]
     starts, columns, (rewards_R,), unpacked = packed_on_cpu(layout, parts, [rewards])
     baseline_T = None if baseline is None else columns.pop()
@@ -115,7 +115,7 @@ def token_advantages(
 
 
 def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:
-    """Whether advantages differ from token to token, with or without rewards at tokens."""
+    """Whether advantages differ from token to token, given rewards at tokens or None."""
     return spec.by_token or (token_rewards is not None and spec.of_tokens)
 
 
@@ -126,7 +126,7 @@ def tensor_advantages(
     old_logp: torch.Tensor | None,
     ref_logp: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Advantages (R,) from rewards, or those of tokens where it `tells_tokens_apart`."""
+    """Return advantages (R,) from rewards, or advantages of tokens where `tells_tokens_apart`."""
     check_rewards(estimator, given)
     assert given.rewards is not None
     spec, device = estimator.advantage, layout.shown.device

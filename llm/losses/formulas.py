@@ -1,10 +1,9 @@
-"""The formulas of a token, for tensors: made from the source of the kernels that compute them, so they stand in one
-place.
+"""Make the formulas of a token for tensors, from the source of the kernels that compute them for numbers.
 
-`shared` writes surrogates, penalties, shares and a mask's test as functions of numbers: choices between values, the
-smaller, the larger, exponentials. Read as functions of tensors they need other words for these, and nothing else.
-`formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it
-asks what the estimator is, which are plain numbers.
+`shared` writes surrogates, penalties, shares and a mask's test as functions of numbers: choices between values,
+minimum, maximum, exponentials. For tensors only these operations need other functions. `formulas` substitutes them,
+once for each number type. An `if` statement stays one, because its test is about the estimator, which consists of plain
+numbers.
 """
 
 import ast
@@ -47,25 +46,25 @@ _JOIN: dict[type, type] = {ast.And: ast.BitAnd, ast.Or: ast.BitOr}
 
 
 class _Words(ast.NodeTransformer):
-    """Replaces what numbers can and tensors cannot."""
+    """Replaces the operations that tensors do not have."""
 
     def visit_If(self, node: ast.If) -> ast.If:
-        """A choice of the estimator's kind: its test stays."""
+        """Visit an `if` statement: its test is about the estimator and stays."""
         node.body = [self.visit(part) for part in node.body]
         node.orelse = [self.visit(part) for part in node.orelse]
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """a if c else b: both where c differs from token to token, the chosen one where it is known."""
+        """Replace `a if c else b`: both are computed where c differs from token to token, else only the chosen one."""
         test, yes, no = (self.visit(part) for part in (node.test, node.body, node.orelse))
         return _call("_either", test, _later(yes), _later(no))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        """a and b, a or b."""
+        """Replace `a and b` and `a or b`."""
         return _joined(_JOIN[type(node.op)](), [self.visit(part) for part in node.values])
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """a < b < c is two comparisons."""
+        """Replace `a < b < c` by two comparisons."""
         parts = [self.visit(part) for part in (node.left, *node.comparators)]
         pairs: list[ast.expr] = [
             ast.Compare(a, [op], [b]) for a, op, b in zip(parts, node.ops, parts[1:], strict=False)
@@ -73,7 +72,7 @@ class _Words(ast.NodeTransformer):
         return _joined(ast.BitAnd(), pairs)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """min and max; the smaller of a larger is one step for a tensor."""
+        """Replace min and max; the minimum of a maximum is one operation on a tensor."""
         parts, name = [self.visit(part) for part in node.args], getattr(node.func, "id", "")
         inner = parts[0] if parts else None
         if name == "min" and isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == "_larger":
@@ -119,7 +118,7 @@ def _exp(value):
 
 
 def _either_in(dtype: torch.dtype) -> Callable:
-    """A choice between two values, each of which is a function without arguments."""
+    """Return the function that chooses between two values, which are given as functions without arguments."""
 
     def either(condition, yes, no):
         if not _is_tensor(condition):
@@ -137,7 +136,7 @@ def _either_in(dtype: torch.dtype) -> Callable:
 
 
 class _Names:
-    """`math` or `np` for tensors: torch's function of that name where it is given one."""
+    """Stands for `math` or `np`: a function with a tensor argument is torch's function of that name."""
 
     def __getattr__(self, name: str) -> Any:
         known = getattr(math, name, None)
@@ -156,7 +155,7 @@ def _same(value):
 
 @functools.cache
 def formulas(dtype: torch.dtype) -> SimpleNamespace:
-    """The functions of `SOURCES` for tensors of a number type, under their names."""
+    """Return the functions of `SOURCES` for tensors of a number type, under their names."""
     made: dict[str, Any] = {}
     words: dict[str, Any] = {"_smaller": _smaller, "_larger": _larger, "_within": _within, "_either": _either_in(dtype)}
     words |= {"exp": _exp, "math": _Names(), "np": _Names(), "float": _same, "round": torch.round}
@@ -167,7 +166,7 @@ def formulas(dtype: torch.dtype) -> SimpleNamespace:
         tree.body[0].decorator_list = []
         place = {**function.__globals__, **words}
         code = compile(ast.fix_missing_locations(_Words().visit(tree)), inspect.getfile(function), "exec")
-        exec(code, place)  # our own source, with other words
+        exec(code, place)  # the code is our own source with other functions
         made[function.__name__] = place[function.__name__]
     for function in made.values():
         function.__globals__.update(made)

@@ -1,4 +1,4 @@
-"""Arguments of the public functions, as tensors on one device, and checked without waiting for it."""
+"""Convert arguments of the public functions to tensors on one device, and check them without waiting for the device."""
 
 from collections.abc import Sequence
 from numbers import Real
@@ -16,15 +16,15 @@ from rftlab.shared.plumbing.errors import UserError, check, check_finite, check_
 Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
 Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]
 Sets: TypeAlias = tuple[Column, Labels]
-"""Rewards (n,) and the labels of their groups (n,)."""
+"""Rewards (n,) of baseline sets and the labels (n,) of their groups."""
 PER_RESPONSE = ("greedy", "moving_average")
-"""Baselines that a response has one of, wherever rewards lie."""
+"""Baselines that have one number for each response, also where rewards are at tokens."""
 without_graph, joined = torch.no_grad, torch.cat
-"""For adapters, which have tensors' methods alone."""
+"""torch's functions under other names, for adapters that have only methods of tensors."""
 
 
 class Given(NamedTuple):
-    """The arguments of `objective` about advantages, besides tokens and mask."""
+    """Arguments of `objective` from which advantages are computed, besides tokens and mask."""
 
     rewards: Column | None = None
     group: Labels | None = None
@@ -41,7 +41,7 @@ class Given(NamedTuple):
 
 
 def real_tensor(name: str, values: Any) -> torch.Tensor:
-    """Real numbers as a tensor without a graph. Raises UserError that names what is none."""
+    """Return real numbers as a tensor without a graph. Raises UserError that names other values."""
     try:
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError):
@@ -51,7 +51,7 @@ def real_tensor(name: str, values: Any) -> torch.Tensor:
 
 
 def finite(name: str, values: torch.Tensor) -> torch.Tensor:
-    """The same numbers. Raises UserError where one is not finite and lies on the CPU."""
+    """Return the values. Raises UserError where one is not finite, if they are on the CPU."""
     known = values.device.type == "cpu"
     check(not known or bool(values.isfinite().all()), f"{name} has numbers that are not finite; allowed: finite ones")
     return values
@@ -64,7 +64,8 @@ def column(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Values of a shape; on the device and in the number type, by default where they are and as wide as can be."""
+    """Return values of a shape as a tensor, on a device and in a number type; by default on their own device and in its
+    widest type."""
     tensor = real_tensor(name, values)
     tensor = tensor.to(device or tensor.device, dtype or wide(tensor.device))
     what = f"must have one entry per {'token' if len(shape) > 1 else 'response or token'} {shape}"
@@ -73,13 +74,14 @@ def column(
 
 
 def at_tokens(name: str, values: Column | None, layout: Layout, dtype: torch.dtype) -> torch.Tensor | None:
-    """A column of tokens; None where there is none."""
+    """Return a column of tokens, or None where there is none."""
     shape, device = tuple(layout.shown.shape), layout.shown.device
     return None if values is None else column(name, values, shape, device, dtype)
 
 
 def label_numbers(*columns: Labels) -> list[torch.Tensor]:
-    """Labels as whole numbers; those that are no tensor (verl's are texts) by the order in which they come."""
+    """Return labels as whole numbers. Labels that are no tensor (verl's are texts) are numbered in order of
+    appearance."""
     if all(isinstance(labels, torch.Tensor) for labels in columns):
         for labels in columns:
             whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
@@ -100,7 +102,7 @@ def _check(given: Given, *needs: tuple[str, bool, str]) -> None:
 
 
 def check_rewards(estimator: Estimator, given: Given) -> None:
-    """Raise UserError that names what advantages are found from and was not given."""
+    """Raise UserError that names what advantages need and was not given."""
     spec = estimator.advantage
     _check(
         given,
@@ -116,17 +118,17 @@ def check_rewards(estimator: Estimator, given: Given) -> None:
 
 
 def in_reward(estimator: Estimator) -> bool:
-    """Whether a KL penalty is taken off rewards."""
+    """Whether a KL penalty is subtracted from rewards."""
     return estimator.kl.kind != "none" and estimator.kl.place == "reward"
 
 
 def reads_entropy(estimator: Estimator) -> bool:
-    """Whether the entropies of tokens' distributions are read."""
+    """Whether the estimator needs the entropies of tokens' distributions."""
     return estimator.has_bonus or isinstance(estimator.mask, TopEntropy)
 
 
 def check_tokens(estimator: Estimator, given: Given) -> None:
-    """Raise UserError that names what the estimator reads at tokens and was not given."""
+    """Raise UserError that names what the estimator needs at tokens and was not given."""
     kl = estimator.kl
     corrected = estimator.correction.kind != "none" and given.correction is None
     _check(
@@ -151,7 +153,7 @@ def check_tokens(estimator: Estimator, given: Given) -> None:
 
 
 def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.Tensor | None:
-    """The baseline as a tensor; raises where it is not read, or of another shape."""
+    """Return the baseline as a tensor, or None. Raises UserError where it is not needed, or has another shape."""
     spec, tokens, baseline = estimator.advantage, tuple(layout.shown.shape), given.baseline
     if baseline is None:
         return None
@@ -165,7 +167,7 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
 
 
 def group_labels(given: Given, n: int) -> list[torch.Tensor]:
-    """Labels of the responses (n,), and of what else is in their baseline sets, as whole numbers."""
+    """Return labels of the responses (n,), and of the other members of their baseline sets, as whole numbers."""
     parts = [part for part in (given.pool, given.support) if part is not None]
     pairs = all(isinstance(part, tuple | list) and len(part) == 2 for part in parts)
     check(pairs, "pool or support is no pair; allowed: (rewards, labels)")
@@ -178,6 +180,6 @@ def group_labels(given: Given, n: int) -> list[torch.Tensor]:
 
 
 def set_rewards(given: Given, shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
-    """Rewards of a pool and of support, in the shapes of their labels."""
+    """Return the rewards of a pool and of support responses, in the shapes of their labels."""
     parts = [part for part in (given.pool, given.support) if part is not None]
     return [column("pool or support", values, tuple(shape)) for (values, _), shape in zip(parts, shapes, strict=True)]

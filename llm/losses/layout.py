@@ -1,7 +1,8 @@
-"""Where tokens lie: responses as rows of a padded (R, L) tensor, or one behind the other in a packed (T,) one.
+"""Describe the layout of tokens: responses are rows of a padded (R, L) tensor, or follow each other in a packed (T,)
+one.
 
-A number of each response, spread over its tokens, stays a column (R, 1) where rows are padded; every function of tokens
-broadcasts it. Hidden places (padding, a prompt, a tool's answer) are never read: they may hold anything.
+Where rows are padded, a number of each response is a column (R, 1), which every function of tokens broadcasts. Hidden
+places (padding, a prompt, a tool's answer) are never read and may hold anything.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,50 +15,52 @@ from rftlab.shared.plumbing.errors import check
 
 
 def wide(device: torch.device) -> torch.dtype:
-    """The number type of rewards and advantages: float64, where a device has it."""
+    """Return the number type of rewards and advantages: float64 where a device has it, else float32."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tokens count, and how numbers of responses and of tokens meet."""
+    """The tokens that count, and the mapping between numbers of responses and of tokens."""
 
     shown: torch.Tensor
-    """(R, L) or (T,) bool: tokens that count."""
+    """(R, L) or (T,) bool, the tokens that count."""
     lengths: torch.Tensor
-    """(R,) tokens of each response that count."""
+    """(R,) number of tokens of each response that count."""
     row: torch.Tensor | None = None
     """(T,) index of each token's response where they are packed; None where responses are rows of (R, L)."""
 
     @property
     def n_rows(self) -> int:
-        """R."""
+        """R, the number of responses."""
         return self.lengths.shape[0]
 
     @property
     def divisor(self) -> torch.Tensor:
-        """(R,) lengths, 1 where a response is empty."""
+        """(R,) lengths, with 1 where a response is empty."""
         return self.lengths.clamp(min=1)
 
     def clean(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers of all tokens, 0 where hidden."""
+        """Return numbers of all tokens, with 0 where hidden."""
         return torch.where(self.shown, values, 0.0)
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers (R,) at the tokens of their responses; a column, which broadcasts, where rows are padded."""
+        """Return numbers (R,) at the tokens of their responses; where rows are padded this is a column, which
+        broadcasts."""
         return values[:, None] if self.row is None else values[self.row]
 
     def rows(self, values: torch.Tensor) -> torch.Tensor:
-        """Sums (R,) over the tokens of each response."""
+        """Return sums (R,) over the tokens of each response."""
         if self.row is not None:
             return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
-        if values.shape[1] < self.shown.shape[1]:  # a column stands for a row of equal numbers
+        if values.shape[1] < self.shown.shape[1]:  # a column is a row of equal numbers
             return values[:, 0] * self.lengths
         return self.clean(values).sum(1)
 
 
 def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
-    """Columns of responses as arrays of float64 or int64; one copy brings all that lie on a device."""
+    """Return columns of responses as arrays of float64 or int64. All columns on a device are brought over in one
+    copy."""
     away = [part.contiguous().view(torch.uint8) for part in columns if part.device.type != "cpu"]
     sizes = [part.shape[0] for part in away]
     brought = iter(torch.cat(away).cpu().split(sizes) if away else ())
@@ -68,8 +71,8 @@ def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
 def send(
     arrays: Sequence[np.ndarray], device: str | torch.device, dtype: torch.dtype | None = None
 ) -> list[torch.Tensor]:
-    """Arrays of one number type on a device, in another type where it is given: in one copy, for which a GPU does not
-    wait, because it comes from page-locked memory."""
+    """Copy arrays of one number type to a device, in another type if given. It is one copy from page-locked memory, for
+    which a GPU does not wait."""
     flat = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(dtype=dtype)
     if torch.device(device).type == "cuda":
         flat = flat.pin_memory()
@@ -80,9 +83,9 @@ def send(
 def packed_on_cpu(
     layout: Layout, tokens: list[torch.Tensor], rows: list[torch.Tensor]
 ) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray], Callable[[np.ndarray, torch.dtype], torch.Tensor]]:
-    """Return starts (R+1,) of the tokens that count, arrays that broadcast to the tokens, packed, and columns of
-    responses (R,): in one copy from a device, for kernels of `shared`. And the function that puts packed numbers back
-    into the shape of the tokens, on their device, 0 where hidden."""
+    """Return starts (R+1,) of the tokens that count, packed arrays that broadcast to the tokens, and columns of
+    responses (R,), brought from a device in one copy for kernels of `shared`. The last result is a function that puts
+    packed numbers back into the shape of the tokens, on their device, with 0 where hidden."""
     flat = [part.expand(layout.shown.shape).flatten() for part in (layout.shown, *tokens)]
     lengths, *brought = on_cpu([layout.lengths, *flat, *rows])
     shown = brought[0].astype(bool)
@@ -99,7 +102,7 @@ def packed_on_cpu(
 def make_layout(
     shape: tuple[int, ...], device: torch.device, mask: torch.Tensor | None, starts: torch.Tensor | None
 ) -> Layout:
-    """The layout of tokens, of which there is a `shape`. Raises UserError where shapes disagree."""
+    """Return the layout of tokens of a shape. Raises UserError where shapes disagree."""
     check(len(shape) in (1, 2), f"tokens {shape}; allowed: (responses, tokens), or (tokens,) with starts")
     check(
         (starts is not None) == (len(shape) == 1),
@@ -121,7 +124,7 @@ def make_layout(
 
 
 def check_starts(starts: torch.Tensor) -> torch.Tensor:
-    """The same. Raises UserError where they can be no offsets."""
+    """Return starts of packed responses. Raises UserError where they cannot be offsets."""
     check(starts.ndim == 1 and starts.shape[0] > 0, f"starts {_shape(starts)}; allowed: (responses + 1,)")
     whole = not starts.is_floating_point() and starts.dtype != torch.bool
     check(whole, f"starts of type {starts.dtype}; allowed: whole numbers")
@@ -129,7 +132,8 @@ def check_starts(starts: torch.Tensor) -> torch.Tensor:
 
 
 def _bool(mask: torch.Tensor) -> torch.Tensor:
-    """A mask of numbers as one; a weight of a token would be taken for 1, so it is refused, on the CPU alone."""
+    """Return a mask of numbers as bool. Fractional weights of tokens are refused, on the CPU alone, because each would
+    count as 1."""
     if mask.is_floating_point() and mask.device.type == "cpu":
         check(
             bool(((mask == 0) | (mask == 1)).all()), "mask has other numbers than 0 and 1; allowed: 1 where one counts"

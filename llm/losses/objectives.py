@@ -1,4 +1,4 @@
-"""The public functions: objectives and advantages of an estimator on tensors."""
+"""Compute objectives and advantages of an estimator on tensors; these are the public functions."""
 
 import inspect
 from typing import Any, NamedTuple
@@ -28,10 +28,10 @@ from rftlab.shared.plumbing.errors import check, check_type
 
 
 class ObjectiveAndMetrics(NamedTuple):
-    """An objective and what a log shows of it; scalars on the tensors' device."""
+    """An objective and its metrics for a log; scalars on the tensors' device."""
 
     objective: torch.Tensor
-    """To be maximised; autograd gives its derivative."""
+    """The objective J, to be maximised; autograd gives its derivative."""
     clip_fraction: torch.Tensor
     """Share of tokens whose clip is active."""
     dual_clip_fraction: torch.Tensor
@@ -43,7 +43,7 @@ class ObjectiveAndMetrics(NamedTuple):
 
 
 class _Objective(torch.autograd.Function):
-    """The objective of tokens as a function of their log-probabilities, whose derivative is known."""
+    """The objective of tokens as a function of their log-probabilities, with a known derivative."""
 
     @staticmethod
     def forward(ctx, logp: torch.Tensor, objective: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -58,14 +58,14 @@ class _Objective(torch.autograd.Function):
 
 
 def _named(estimator: Any) -> Estimator:
-    """The estimator that a name or itself stands for. Raises UserError for anything else."""
+    """Return the estimator of a name, or the estimator itself. Raises UserError for anything else."""
     estimator = preset(estimator) if isinstance(estimator, str) else estimator
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator, or the name of one")
     return estimator
 
 
 def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
-    """Advantages that broadcast to the tokens."""
+    """Return advantages that broadcast to the tokens."""
     shape, by_token = tuple(layout.shown.shape), tells_tokens_apart(estimator.advantage, given.token_rewards)
     if given.advantages is None:
         values = tensor_advantages(estimator, layout, given, old_logp, ref_logp)
@@ -81,7 +81,8 @@ def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref
 
 
 def _weigh(asked: dict[str, Any], flags: bool = False) -> tuple[torch.Tensor, TensorWeights, Layout]:
-    """The result of `objective` for its arguments by name, and the values behind it."""
+    """Return the result of `objective` for its arguments by name, the values from which it is computed, and the
+    layout."""
     logp, old_logp, estimator, keys = (asked[name] for name in ("logp", "old_logp", "estimator", "keys"))
     given = Given(**{name: asked[name] for name in Given._fields})
     check_type("logp", logp, torch.Tensor, "a tensor")
@@ -139,41 +140,41 @@ def objective(
     n_tokens: Count = None,
     n_rows: Count = None,
 ) -> torch.Tensor:
-    """The objective J of an estimator, a scalar to be MAXIMISED: `(-objective(...)).backward()` trains.
+    """Return the objective J of an estimator, a scalar to be MAXIMISED: `(-objective(...)).backward()` trains.
 
     logp: log-probabilities of the sampled tokens under the policy that is trained, padded (R, L) with `mask`, or packed
-    (T,) with `starts`; float64, float32, bfloat16 or float16. All else follows to its device; what is computed is
-    float64 where it is, else float32.
-    old_logp: of the same tokens under the policy that sampled; without it the policy is taken to be that.
-    rewards (R,), group (R,): labels, which one prompt's responses share; whole numbers or texts.
-    mask: 1 where a token counts; what is hidden may hold anything. starts (R+1,): response i is packed from starts[i]
+    (T,) with `starts`; float64, float32, bfloat16 or float16. All else is moved to its device;
+    results are float64 where logp is, else float32.
+    old_logp: of the same tokens under the policy that sampled; by default logp itself.
+    rewards (R,). group (R,): labels, which one prompt's responses share; whole numbers or texts.
+    mask: 1 where a token counts; hidden places may hold anything. starts (R+1,): response i is packed from starts[i]
     to starts[i+1].
     estimator: a name of `rftlab estimators`, or an `Estimator`.
     advantages: (R,) or of tokens, in place of rewards and group; (R,) where there are as many packed tokens.
     ref_logp: of tokens under the base policy, for a KL penalty. sampler_logp: of tokens as the inference engine gave
     them, for a correction; correction: importance weights of tokens that are known already.
     pool: (rewards, labels) of the baseline sets, as a replay window holds them, in place of the rewards; support:
-    (rewards, labels) of more responses, which are not trained on, in addition. Where an estimator takes penalties off
-    rewards, both have them off already.
+    (rewards, labels) of more responses, which are not trained on, in addition. Where an estimator subtracts
+    penalties from rewards, they must be subtracted from both already.
     baseline: (R,) or of tokens, where it comes from elsewhere (a greedy response, a critic). token_rewards: rewards at
     tokens, besides the response's own. entropy: of tokens, with its graph for a bonus, or for TopEntropy. bonus: the
     coefficient of the entropy bonus at this update, for an estimator with an entropy_target
     (`rftlab.shared.memory.move_bonus`). keys: random numbers of tokens for ClipCov; by default drawn here.
     n_tokens, n_rows: tokens and responses of the optimiser batch, where this call sees a part of it; advantages then
     come from `advantages`, over the whole of it. Under prompt_mean n_rows counts prompts, each of which lies in one
-    part, and group says which response is whose.
+    part, and group gives each response's prompt.
 
     Raises UserError where shapes disagree or the estimator needs something that is missing. An error that only numbers
     show (an empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
     """
-    return _weigh(locals())[0]  # at this point the arguments alone
+    return _weigh(locals())[0]  # at this point these are the arguments alone
 
 
 _SIGNATURE = inspect.signature(objective)
 
 
 def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
-    """`objective`, of the same arguments, with the shares of clipped tokens and the KL penalty."""
+    """Return `objective` of the same arguments, with the shares of clipped tokens and the KL penalty."""
     bound = _SIGNATURE.bind(*arguments, **named)
     bound.apply_defaults()
     value, weighed, layout = _weigh(bound.arguments, flags=True)
@@ -184,7 +185,7 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
 
 
 def _mean(layout: Layout, values: Flag | float, count: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Mean over the tokens that count, of what broadcasts to them."""
+    """Return the mean over the tokens that count, for values that broadcast to them."""
     like = like.detach()
     if not isinstance(values, torch.Tensor):
         return torch.full_like(like, float(values))
@@ -206,13 +207,13 @@ def advantages(
     token_rewards: Column | None = None,
     weights: Column | None = None,
 ) -> torch.Tensor:
-    """Advantages (R,) of responses, or of their tokens in the shape of `mask` where the estimator tells tokens apart;
-    on the device of `rewards` (R,), in their number type.
+    """Return advantages (R,) of responses, or of their tokens in the shape of `mask` where these differ within a
+    response; on the device of `rewards` (R,), in their number type.
 
     mask, or starts of packed tokens: needed where advantages depend on lengths or differ from token to token. old_logp,
     ref_logp: of tokens, for a KL penalty in the reward. Several rewards are (R, C), with weights (C,), 1 by default;
-    `advantage.combine` says whether the sum of rewards or of advantages counts. The rest is as in `objective`. Raises
-    UserError as that does.
+    `advantage.combine` decides whether rewards or advantages are summed. Other arguments and errors are as in
+    `objective`.
     """
     estimator = _named(estimator)
     spec, rewards_R = estimator.advantage, real_tensor("rewards", rewards)

@@ -1,7 +1,8 @@
-"""A batch as tensors: what stays fixed while the policy moves, which tokens take part in an update, the objective and
-its derivative, the weight of each token on its score.
+"""Compute the weights of a batch on tensors: its frozen values, the tokens that take part in an update, the objective
+and its derivative, which is the weight of each token on its score.
 
-The functions are those of `rftlab.shared.prepare`, `rftlab.shared.mask` and `rftlab.shared.objective` for tensors."""
+The functions correspond to those of `rftlab.shared.prepare`, `rftlab.shared.mask` and `rftlab.shared.objective`.
+"""
 
 import math
 from typing import Any, NamedTuple, TypeAlias
@@ -28,22 +29,21 @@ Count: TypeAlias = int | float | torch.Tensor | None
 
 
 class FrozenBatch(NamedTuple):
-    """Values that stay fixed while the policy moves; each entry broadcasts to the tokens."""
+    """Values that stay fixed while the policy is updated; each entry broadcasts to the tokens."""
 
     advantage: torch.Tensor
     share: torch.Tensor
-    """Share of the surrogate, times the importance correction."""
+    """Share of a token's surrogate, times the importance correction."""
     kl_share: torch.Tensor
-    """Share of the KL penalty, times its coefficient."""
+    """Share of a token's KL penalty, times its coefficient."""
     plain_share: torch.Tensor
-    """Share of the entropy bonus: the aggregation's alone."""
+    """Share of the entropy bonus, that of the aggregation without correction."""
     old_logp: torch.Tensor
     ref_logp: torch.Tensor
 
 
 def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tensor:
-    """The divisor of shares: 1 in place of 0, where no token shares anything. Raises UserError for what is no
-    count."""
+    """Return the divisor of shares, with 1 in the place of 0. Raises UserError for values that are no count."""
     if isinstance(n, torch.Tensor):
         check(n.ndim == 0, f"{name} {tuple(n.shape)}; allowed: one number")
         return torch.where(n == 0, 1, n)
@@ -59,7 +59,7 @@ def token_shares(
     n_rows: Count,
     group: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The aggregation's share of each token of a response; `rftlab.shared.aggregation.shares`."""
+    """Return the aggregation's share of each token of a response, as `rftlab.shared.aggregation.shares` does."""
     rule, lengths = aggregation_rule(spec), layout.lengths.to(like.dtype)
     if n_tokens is None:
         n_tokens = lengths.sum()
@@ -82,7 +82,7 @@ def token_shares(
 def token_corrections(
     spec: Correction, layout: Layout, old_logp: torch.Tensor, sampler_logp: torch.Tensor
 ) -> torch.Tensor | float:
-    """Importance weights of tokens or of their responses; `rftlab.shared.correction`."""
+    """Return importance weights of tokens or of their responses, as `rftlab.shared.correction` does."""
     rule, gap = correction_rule(spec), old_logp - sampler_logp
     if rule.level != EACH_TOKEN:
         sums = layout.rows(gap)
@@ -103,7 +103,7 @@ def freeze(
     n_tokens: Count = None,
     n_rows: Count = None,
 ) -> FrozenBatch:
-    """A frozen batch from advantages that broadcast to the tokens; all in the number type of `old_logp`."""
+    """Return a frozen batch from advantages that broadcast to the tokens, all in the number type of `old_logp`."""
     kl = estimator.kl
     check(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
@@ -122,8 +122,8 @@ def freeze(
 def masked(
     rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, keys: torch.Tensor | None
 ) -> FrozenBatch:
-    """The batch without the tokens that the estimator's mask drops at `logp`. keys: random numbers of tokens, for
-    ClipCov. A mask that looks at one token alone is computed where the tokens are, others on the CPU."""
+    """Return the batch with shares of 0 for the tokens that the mask drops at `logp`. keys: random numbers of tokens
+    for ClipCov. A mask of single tokens is computed on their device, others on the CPU."""
     if rule.mask.kind == UNMASKED:
         return batch
     if rule.mask.kind == DIVERGENCE:
@@ -142,11 +142,11 @@ Flag: TypeAlias = torch.Tensor | bool
 
 
 class TensorWeights(NamedTuple):
-    """The objective of a batch at the current policy, and what it was found from; each entry broadcasts to the
-    tokens."""
+    """The objective of a batch at the current policy, and the values from which it is computed; each entry broadcasts
+    to the tokens."""
 
     objective: torch.Tensor
-    """Scalar."""
+    """The objective J, a scalar."""
     weight: torch.Tensor
     """dJ/dlogp of each token."""
     clipped: Flag
@@ -157,14 +157,14 @@ class TensorWeights(NamedTuple):
 
 
 def _total(layout: Layout, share: torch.Tensor, value) -> torch.Tensor:
-    """sum_t share_t value_t; a share of each response is taken out of the sum over its tokens."""
+    """Return sum_t share_t value_t. Shares of responses multiply the sums over their tokens."""
     if share.ndim == 2 and share.shape[1] < layout.shown.shape[1]:
         return (layout.rows(value) * share[:, 0]).sum()
     return layout.rows(share * value).sum()
 
 
 def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, weight) -> tuple[Any, Any, Any]:
-    """Objective and weights minus a KL penalty that no ratio multiplies, and its values."""
+    """Return objective and weights minus a KL penalty without the ratio as a factor, and the penalty's values."""
     if rule.kl.kind == NONE:
         return objective, weight, 0.0
     kl, slope = formulas(logp.dtype).kl_penalty(rule.kl, logp, batch.ref_logp)
@@ -172,7 +172,7 @@ def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, 
 
 
 def _custom(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
-    """Value and derivative of each token by a custom function, which works on the CPU."""
+    """Return value and derivative of each token by a custom surrogate, which runs on the CPU."""
     tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
     weighed = surrogate_at(rule.surrogate.custom, *(part.to("cpu", torch.float64).numpy() for part in tokens))
     out = [torch.zeros_like(logp) for _ in weighed]
@@ -182,7 +182,7 @@ def _custom(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) 
 
 
 def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
-    """Every token stands for itself."""
+    """Compute weights where each token has its own ratio."""
     f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
     if rule.surrogate.kind == CUSTOM:
         (value, slope), clipped, dual = _custom(rule, layout, batch, logp), False, False
@@ -196,8 +196,9 @@ def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor
 
 
 def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-ratios between which a token under Clip learns: where A >= 0 the upper clip bounds it from above, else the
-    lower one from below and the dual clip from above; the bounds of the ratio everywhere."""
+    """Return the log-ratios between which a token under Clip has a gradient. Where A >= 0 the upper clip is the upper
+    bound; else the lower clip is the lower bound and the dual clip the upper one. The ratio's own bounds always
+    hold."""
     clip, ratio = rule.surrogate, rule.ratio
     rises = advantage >= 0
     fallen = math.log1p(-clip.low) if clip.low < 1 else -math.inf
@@ -210,8 +211,8 @@ def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 
 def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
-    """`_by_token` for Clip without its flags, the hot case, in a third of the time: min(A r, A clip(r)) is A times a
-    ratio that is held between two bounds, which the sign of A chooses."""
+    """Compute `_by_token` for Clip without its flags, the most frequent case, in a third of the time: min(A r, A
+    clip(r)) is A times a ratio that is clipped to two bounds, which the sign of A chooses."""
     log_ratio = logp - batch.old_logp
     held = torch.clamp(log_ratio, *_bounds(rule, batch.advantage))
     ratio, factor = layout.clean(held.exp()), batch.advantage * batch.share
@@ -222,7 +223,7 @@ def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) ->
 
 
 def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
-    """Log-ratio of each response, at its tokens."""
+    """Return the log-ratio of each response at its tokens."""
     formulas(gap.dtype).check_level(rule.ratio.level)
     if rule.ratio.level == PRODUCT:
         return layout.spread(layout.rows(gap.clamp(-TOKEN_LIMIT, TOKEN_LIMIT)))
@@ -230,7 +231,7 @@ def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
 
 
 def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
-    """The tokens of a response share a ratio; what goes through it reaches all of them."""
+    """Compute weights where the tokens of a response share a ratio; derivatives through it go to all of them."""
     f, gap, share = formulas(logp.dtype), logp - batch.old_logp, batch.share
     alone = rule.ratio.level == SEQUENCE_TOKEN
     log_ratio = _log_ratio(rule, layout, gap)
@@ -254,15 +255,15 @@ def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Ten
             common = -lost if common is None else common - lost
         objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
     if common is not None:
-        # A product holds each token's log-ratio within a limit, beyond which the token has no part in its derivative.
+        # A product clips each token's log-ratio, and a token beyond the limit has no part in its derivative.
         each = layout.spread(common if rule.ratio.level == PRODUCT else common / layout.divisor)
         weight = weight + (torch.where(gap.abs() > TOKEN_LIMIT, 0.0, each) if rule.ratio.level == PRODUCT else each)
     return TensorWeights(objective, weight, clipped, dual, kl)
 
 
 def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
-    """The geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5); the second flag is that of tokens clipped
-    from below."""
+    """Compute weights for the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5); the second flag marks
+    tokens clipped from below."""
     gap, side = logp - batch.old_logp, torch.sign(batch.advantage)
     length = layout.lengths.to(gap.dtype) + rule.aggregation.eps
     held = gap.clamp(-rule.surrogate.low, rule.surrogate.high)
@@ -281,8 +282,8 @@ def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: tor
 def tensor_weights(
     rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True
 ) -> TensorWeights:
-    """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
-    `flags` those of Clip are not computed."""
+    """Return J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. flags:
+    whether to compute those of Clip too."""
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:
         weighed = _clip(rule, layout, batch, logp)
         return weighed if rule.kl.kind == NONE else weighed._replace(weight=layout.clean(weighed.weight))

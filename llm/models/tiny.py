@@ -1,9 +1,9 @@
-"""The `tiny` model: a small Llama that learns its base policy from the corpus of an arithmetic task, stopped where it
-knows a little.
+"""Pre-train the `tiny` model: a small Llama that learns its base policy from the corpus of an arithmetic task, stopped
+at a low Pass@1.
 
-Trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny`; on one machine equal configurations
-give equal weights. Beside a model's folder there is one of its training, `<model>.reading`: its lock, and until the
-model is there its last checkpoint.
+It is trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny`; on one machine equal
+configurations give equal weights. Beside a model's folder, `<model>.reading` holds the lock of its training, and its
+last checkpoint until the model is finished.
 """
 
 import hashlib
@@ -38,23 +38,23 @@ from rftlab.shared.plumbing.files import remove_partial, reported, verify_folder
 from rftlab.shared.plumbing.folders import cache_folder, path_kind, read_json, remove
 
 VERSION = 1
-"""Raised when a change makes equal configurations give other weights."""
+"""Version of the pre-training. It is raised when a change makes equal configurations give other weights."""
 LAST, STATE = "last", "state.json"
-"""Name of the checkpoint of a training."""
+"""Names of a training's checkpoint, and of the file with its state."""
 KEPT = "the last checkpoint stays, run the same command again to go on from it"
 LONGEST = 64
-"""Tokens that a response may have while the target is looked at."""
+"""Largest number of tokens of a response while the target is checked."""
 LOOKS = 4
-"""Responses to each validation problem in a validation."""
+"""Number of responses to each problem in a validation."""
 
 
 def pretrained(
     task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop
 ) -> LlamaForCausalLM:
-    """The base model of a task, from the cache or trained now; a training that was killed goes on from its last
+    """Return the base model of a task, from the cache or trained now; a killed training continues from its last
     checkpoint.
 
-    progress: called with steps and Pass@1; remark: what a user should know.
+    progress: called with steps and Pass@1; remark: called with messages for the user.
     """
     folder = cache_folder("tiny") / _identity(task, tiny)
     if not _whole(folder):
@@ -76,7 +76,7 @@ def pretrained(
 
 
 def _whole(folder: Path) -> bool:
-    """Whether a folder is there and undamaged."""
+    """Whether a folder exists and is undamaged."""
     try:
         verify_folder(folder, (WEIGHTS,))
     except ValueError:
@@ -85,7 +85,7 @@ def _whole(folder: Path) -> bool:
 
 
 def _identity(task: TaskConfig, tiny: Tiny) -> str:
-    """Everything that the weights depend on."""
+    """Return the name of a model's folder, with a hash of everything that the weights depend on."""
     facts = {
         "version": VERSION,
         "task": task_facts(task),
@@ -97,7 +97,7 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
 
 
 def build_tiny(tiny: Tiny) -> LlamaForCausalLM:
-    """The untrained model."""
+    """Return the untrained model."""
     config = LlamaConfig(
         vocab_size=len(SYMBOLS),
         hidden_size=tiny.width,
@@ -116,10 +116,10 @@ def build_tiny(tiny: Tiny) -> LlamaForCausalLM:
 def read_corpus(
     task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], last: Path, remark: Callable[[str], None]
 ) -> LlamaForCausalLM:
-    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after
-    every validation that does not end it.
+    """Train on the response tokens of the corpus until the target is reached, and write the checkpoint `last` after
+    every validation that does not end the training.
 
-    Raises UserError where the target stays out of reach.
+    Raises UserError where the target is not reached.
     """
     problems, model = load_task(task), build_tiny(tiny)
     everything = _read(corpus(problems["pretrain"], KINDS[task.name].styles, tiny.seed))
@@ -149,7 +149,7 @@ def read_corpus(
 
 
 def _read(pairs: list[tuple[str, str]]) -> Responses:
-    """Prompts and their responses, one to each."""
+    """Return prompts with one response each as token ids."""
     tokens, starts = packed([[*encode_symbols(response), END] for _, response in pairs])
     return Responses(
         tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts
@@ -159,7 +159,7 @@ def _read(pairs: list[tuple[str, str]]) -> Responses:
 def _resume(
     last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, remark: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Steps done and the Pass@1 that was reached; what is damaged is not used."""
+    """Return the steps done and the Pass@1 reached of a checkpoint, after restoring it; a damaged one is not used."""
     if not path_kind(last):
         return 0, 0.0
     try:
@@ -173,7 +173,7 @@ def _resume(
 
 
 def validation_pass_at_1(policy: Policy, split: Split, step: int) -> float:
-    """Strict Pass@1 on a split, sampled."""
+    """Return strict Pass@1 on a split, from sampled responses."""
     codec, n = SymbolCodec(), len(split)
     prompts = tuple(map(tuple, codec.encode(split.prompts)))
     rollouts = HFEngine(policy, codec.stops).sample(

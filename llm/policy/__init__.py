@@ -1,1 +1,1 @@
-"""A causal language model as a policy: log-probabilities of packed responses and their gradient."""
+"""Use a causal language model as a policy: log-probabilities of packed responses and their gradient."""

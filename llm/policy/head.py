@@ -1,5 +1,5 @@
-"""Log-probabilities from hidden states, never with the logits of a whole batch: those of a chunk are computed when
-used, and again for the gradient."""
+"""Compute log-probabilities from hidden states without the logits of a whole batch: the logits of one chunk are
+computed at a time, and again for the gradient."""
 
 import torch
 from torch import nn
@@ -16,16 +16,16 @@ def token_log_probs(
     entropy: bool = False,
     squares: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi
-    (n,), or sum_v pi(v)^2 (n,) without its gradient, or None. rows: tokens whose logits exist at a time."""
+    """Return log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi
+    log pi (n,), or sum_v pi(v)^2 (n,) without its gradient, or None. rows: tokens whose logits exist at a time."""
     settings = (temperature, rows, entropy, squares)
     logp, beside = _TokenLogProbs.apply(hidden, head.weight, head.bias, targets, *settings)
     return logp, beside if entropy or squares else None
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """One buffer of logits, and one for the gradient of the weight. With z the logits over the temperature and p =
-    softmax(z): d log p_y / dz = e_y - p, and dH / dz = -p (log p + H)."""
+    """Log-probabilities with one buffer of logits, and one for the gradient of the weight. With z the logits over the
+    temperature and p = softmax(z): d log p_y / dz = e_y - p, and dH / dz = -p (log p + H)."""
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, temperature, rows, with_entropy, with_squares):
@@ -60,7 +60,8 @@ class _TokenLogProbs(torch.autograd.Function):
         for part in _parts(len(targets), rows):
             states = hidden[part].to(ctx.narrow)
             log_p = _logits(states, *cast, temperature, ctx.wide).sub_(norm[part, None])
-            # In place, because a second buffer of logits would double the peak: log_p becomes the gradient in z.
+            # In place, because a second buffer of logits would double the peak; log_p becomes the gradient with respect
+            # to z.
             if with_entropy:
                 p = log_p.exp()
                 to_z = log_p.add_(entropy[part, None]).mul_(-entropy_slope[part, None]).sub_(slope[part, None]).mul_(p)
@@ -90,7 +91,8 @@ def _cast(
 def _logits(
     states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, wide: torch.dtype
 ) -> torch.Tensor:
-    """Logits in the wide type, from the product itself on CUDA with torch 2.8 or newer, else widened after it."""
+    """Return logits in the wide type: from the product itself on CUDA with torch 2.8 or newer, else converted after
+    it."""
     if states.device.type == "cuda" and states.dtype != wide and hasattr(torch.ops.aten.mm, "dtype"):
         z = torch.mm(states, weight.T, out_dtype=wide)
         z = z if bias is None else z.add_(bias)
@@ -100,7 +102,7 @@ def _logits(
 
 
 def _add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """total += a @ b, in place where the number types agree."""
+    """Add a @ b to total, in place where the number types agree."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:

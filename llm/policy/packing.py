@@ -1,8 +1,9 @@
-"""Responses of a batch in one array, and the sequences that the model reads: responses to one prompt side by side, so
-that the prompt is computed once for all of them.
+"""Pack the responses of a batch into one array, and into sequences for the model: responses to one prompt side by side,
+so that the prompt is computed once for all of them.
 
-A *sequence* is a prompt with one or more different responses to it. Each response sees the prompt and itself, at the
-positions that it has alone, so its log-probabilities and their gradients are the same up to rounding."""
+A *sequence* is a prompt with one or more different responses to it. Each response attends to the prompt and itself, at
+the same positions as in a sequence of its own, so its log-probabilities and their gradients are the same up to
+rounding."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,50 +15,50 @@ class Responses(NamedTuple):
     """R responses to G prompts, T tokens in all."""
 
     prompts: tuple[tuple[int, ...], ...]
-    """(G,) ids of each prompt."""
+    """(G,) token ids of each prompt."""
     group: np.ndarray
     """(R,) index of each response's prompt."""
     tokens: np.ndarray
-    """(T,) ids, the end-of-sequence id included where there is one."""
+    """(T,) token ids, including the end-of-sequence id where there is one."""
     starts: np.ndarray
-    """(R+1,)"""
+    """(R+1,) offsets of the responses in tokens."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """(R,) tokens of each response."""
+        """(R,) number of tokens of each response."""
         return np.diff(self.starts)
 
     @property
     def totals(self) -> np.ndarray:
-        """(R,) tokens of each response and its prompt."""
+        """(R,) number of tokens of each response with its prompt."""
         return self.lengths + np.array([len(self.prompts[g]) for g in self.group], dtype=np.int64)
 
     def response(self, row: int) -> np.ndarray:
-        """Ids of a response."""
+        """Return the token ids of a response."""
         return self.tokens[self.starts[row] : self.starts[row + 1]]
 
     def take(self, rows: np.ndarray) -> "Responses":
-        """The responses of some rows, with all prompts."""
+        """Return the responses of some rows, with all prompts."""
         starts = np.concatenate([[0], np.cumsum(self.lengths[rows])]).astype(np.int64)
         return Responses(self.prompts, self.group[rows], self.tokens[token_indices(self.starts, rows)], starts)
 
 
 def token_indices(starts: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Places (n,) of the tokens of some rows, row by row."""
+    """Return the places (n,) of the tokens of some rows, row by row."""
     lengths = starts[1:][rows] - starts[:-1][rows]
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts[:-1][rows] - ends + lengths, lengths)
 
 
 def packed(responses: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (T,) and starts (R+1,) of lists of ids."""
+    """Return tokens (T,) and starts (R+1,) of lists of token ids."""
     starts = np.concatenate([[0], np.cumsum([len(ids) for ids in responses])]).astype(np.int64)
     return np.array([token for ids in responses for token in ids], dtype=np.int64), starts
 
 
 def response_numbers(responses: Responses, rows: np.ndarray) -> np.ndarray:
-    """A number (n,) for each of some rows; equal responses to one prompt have the same, the place of the first of
-    them among the rows."""
+    """Return a number (n,) for each of some rows. Equal responses to one prompt have the same number, the place among
+    the rows of the first of them."""
     first: dict[tuple[int, bytes], int] = {}
     return np.array(
         [
@@ -69,49 +70,50 @@ def response_numbers(responses: Responses, rows: np.ndarray) -> np.ndarray:
 
 
 PAIRS = 4
-"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured
-8 at width 64, 4 at 576."""
+"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state; measured as
+8 at width 64, and 4 at 576."""
 
 
 class Sharing(NamedTuple):
-    """When responses share a sequence."""
+    """Rule that decides when responses share a sequence."""
 
     room: int
-    """Tokens that a sequence of several responses may have."""
+    """Largest number of tokens of a sequence with several responses; 0: none are shared."""
     pairs: int
     """Pairs of tokens in attention that cost as much as one token elsewhere."""
 
 
 ALONE = Sharing(0, 1)
-"""Each response has its own sequence."""
+"""Rule by which each response has its own sequence."""
 
 
 class PackedInput(NamedTuple):
-    """S sequences of up to L tokens, and where the model predicts the n tokens of the different responses in them."""
+    """S sequences of up to L tokens, and the places where the model predicts the n tokens of the different
+    responses."""
 
     ids: np.ndarray
-    """(S, L)"""
+    """(S, L) token ids."""
     positions: np.ndarray
-    """(S, L) the place of a token in its prompt and response, without the others."""
+    """(S, L) position of a token in its prompt and response, without the other responses."""
     segment: np.ndarray
     """(S, L) 0 in the prompt, j in the j'th response, -1 in the padding on the right."""
     places: np.ndarray
-    """(n,) flat places of the states that predict the tokens; the first tokens of all responses have that of the
+    """(n,) flat places of the states that predict the tokens. The first tokens of all responses share that of the
     prompt's end."""
     targets: np.ndarray
-    """(n,) ids of the tokens."""
+    """(n,) token ids that are predicted."""
     spread: np.ndarray
-    """For each token of all rows, row by row, which of the n it is: equal responses are read once."""
+    """For each token of all rows, row by row, its index among the n tokens; equal responses are read once."""
 
     @property
     def shared(self) -> bool:
-        """Whether a sequence has several responses. Otherwise padding stands where a causal model never looks, and
+        """Whether a sequence has several responses. Otherwise padding is only where a causal model never attends, and
         plain attention is right."""
         return bool((self.segment > 1).any())
 
 
 def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> PackedInput:
-    """The sequences that the model reads for some rows."""
+    """Return the sequences that the model reads for some rows."""
     firsts, which = np.unique(response_numbers(responses, rows), return_inverse=True)
     heads = rows[firsts]
     lengths, parts = responses.lengths[heads], sequences(responses, heads, sharing)
@@ -135,12 +137,12 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
 
 
 def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[np.ndarray]:
-    """Different responses cut into sequences: places among the rows, the sequence with the earliest first.
+    """Cut different responses into sequences. Each is returned as places among the rows, the one with the earliest
+    first.
 
-    The responses to a prompt are taken from the shortest on; each joins the one before it where that pays and there is
-    room.
-    If one does not join, no later one would: so the rows of some of the sequences, taken alone, are cut into the same
-    ones.
+    The responses to a prompt are taken from the shortest on. Each joins the one before it where this saves time and
+    there is room. If one does not join, no later one would, so the rows of some of the sequences alone are cut in the
+    same way.
     """
     group, lengths, total = responses.group[rows], responses.lengths[rows], 0
     parts: list[list[int]] = []
@@ -171,11 +173,11 @@ def pays(prompt: int, total: int, length: int, pairs: int) -> bool:
 
 
 def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -> list[np.ndarray]:
-    """Rows, cut so that what `read` makes of them stays within `budget` tokens, padding included; a longer sequence
-    goes alone.
+    """Cut rows into parts for which the result of `read` stays within `budget` tokens, padding included. A longer
+    sequence is a part by itself.
 
-    Longest sequences first, none where there is no row. Equal responses to one prompt stay together: the model reads
-    them once.
+    The longest sequences come first, and without rows there are no parts. Equal responses to one prompt stay together,
+    because the model reads them once.
     """
     heads, which = np.unique(response_numbers(responses, np.arange(len(responses.group))), return_inverse=True)
     parts = sorted(sequences(responses, heads, sharing), key=lambda part: -_length(responses, heads[part]))
@@ -191,6 +193,6 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
 
 
 def _length(responses: Responses, rows: np.ndarray) -> int:
-    """Tokens of the sequence of some responses to one prompt."""
+    """Return the number of tokens of the sequence of some responses to one prompt."""
     lengths = responses.starts[rows + 1] - responses.starts[rows]
     return len(responses.prompts[responses.group[rows[0]]]) + int(lengths.sum())

@@ -1,5 +1,4 @@
-"""A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole
-batch."""
+"""Compute log-probabilities of given responses under a causal language model, without the logits of a whole batch."""
 
 import copy
 import hashlib
@@ -28,21 +27,21 @@ from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.files import reported
 
 GROUPED = "grouped_sdpa"
-"""Name under which models find `grouped_attention`."""
+"""Name under which `grouped_attention` is registered for models."""
 ALIGNMENT = 64
-"""Bytes; where torch's own tensors begin."""
+"""Alignment in bytes at which torch's own tensors begin."""
 ALIGNED = 8
-"""Numbers; torch's memory-efficient kernels read a mask as it is where its rows begin at multiples of so many
-(`preprocess_mask` in ATen/native/transformers/attention.cpp)."""
+"""Alignment of the rows of a mask, in numbers. torch's memory-efficient kernels use a mask without a copy where its
+rows begin at multiples of it (`preprocess_mask` in ATen/native/transformers/attention.cpp)."""
 
 
 def grouped_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **more
 ) -> tuple[torch.Tensor, None]:
-    """As `sdpa_attention_forward`, without a copy of keys and values for every head that reads them (2305.13245): query
-    (B, H, L, D), key and value (B, K, M, D), a mask or None; returns (B, L, H, D).
+    """Attend as `sdpa_attention_forward` does, without a copy of keys and values for every head that reads them
+    (2305.13245): query (B, H, L, D), key and value (B, K, M, D), a mask or None; returns (B, L, H, D).
 
-    transformers makes that copy wherever there is a mask, because a GPU's fast kernels want it; on a CPU it took a
+    transformers makes that copy wherever there is a mask, because a GPU's fast kernels need it. On a CPU it took a
     third of the time of sampling. Results agree to rounding.
     """
     usual = torch.is_grad_enabled() or query.device.type != "cpu" or more.get("position_bias") is not None
@@ -55,7 +54,7 @@ def grouped_attention(
 
 
 def group_heads(model: PreTrainedModel) -> None:
-    """Have a model on a CPU attend by `grouped_attention`, where it would attend by torch's own function."""
+    """Make a model on a CPU use `grouped_attention`, where it would use torch's own function."""
     if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation(GROUPED)
 
@@ -65,9 +64,9 @@ AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 def mapped_copies(tensors: Sequence[torch.Tensor]) -> tuple[mmap.mmap, list[torch.Tensor]]:
-    """Copies of tensors of a CPU, none of them empty, read-only by agreement, and the memory that they lie in: a file
-    without a name that goes with the process. Raises UserError where the folder of temporary files (TMPDIR) has no
-    room."""
+    """Return copies of CPU tensors, none of them empty, and the memory that holds them: an unnamed file that disappears
+    with the process. The copies must not be written to. Raises UserError where the folder of temporary files (TMPDIR)
+    has no room."""
     with (
         reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"),
         tempfile.TemporaryFile() as file,
@@ -86,17 +85,17 @@ def mapped_copies(tensors: Sequence[torch.Tensor]) -> tuple[mmap.mmap, list[torc
 
 
 def compute_again(model: PreTrainedModel) -> None:
-    """Have a model in train mode keep what its blocks read alone, and compute them again in the backward pass."""
+    """Make a model in train mode keep only the inputs of its blocks, and compute these again in the backward pass."""
     new, old = "activation_checkpointing_enable", "gradient_checkpointing_enable"
-    # the new name is that of transformers 5.20; vLLM 0.32 takes older ones alone
+    # the new name is that of transformers 5.20; vLLM 0.32 needs older versions
     getattr(model, new if hasattr(model, new) else old)({"use_reentrant": False})
 
 
 class Policy:
-    """A model whose next-token distribution is softmax(head(body(ids)) / temperature)."""
+    """A policy: a model whose next-token distribution is softmax(head(body(ids)) / temperature)."""
 
     def __init__(self, model: PreTrainedModel, compute: Compute, temperature: float = 1.0):
-        """model: a Hugging Face causal language model; its dropout is turned off."""
+        """Set up the policy; model: a Hugging Face causal language model, whose dropout is turned off."""
         self.model, self.compute, self.temperature = model, compute, temperature
         self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if takes_masks(model) else ALONE
         silence_dropout(model)
@@ -107,33 +106,32 @@ class Policy:
         self.settle()
 
     def reference(self) -> "Frozen | Unadapted":
-        """The policy before it learns, for as long as one likes: the same model without its adapters, or else a
-        frozen copy."""
+        """Return the policy before training, to be kept: the same model without its adapters, or else a frozen copy."""
         return Unadapted(self) if adapted_layers(self.model) else Frozen(self)
 
     @property
     def narrow(self) -> torch.dtype:
-        """The type in which passes multiply."""
+        """Number type of the products in passes of the model."""
         return torch.bfloat16 if self.compute.precision == "bf16" else self.model.dtype
 
     def settle(self) -> None:
-        """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is
-        kept in the other only."""
+        """Put the model in the mode for the next pass. Blocks are computed again in train mode only, and a cache is
+        kept in eval mode only."""
         if self.compute.gradient_checkpointing or self.model.training:
             self.model.train(self.compute.gradient_checkpointing and torch.is_grad_enabled())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Everything that is trained, tied weights once: adapters alone where there are any."""
+        """Return the names and parameters that are trained, tied weights once: adapters alone where there are any."""
         return ((name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All weights, tied ones once, under the names of the model without adapters, which are added to them one
-        tensor at a time."""
+        """Yield all weights, tied ones once, under the names of the model without adapters. Adapters are added to them,
+        one tensor at a time."""
         return whole_weights(self.model)
 
     def base_checksum(self) -> str:
-        """Of the weights as they are, adapters left out; those of the base model before training, and at any time
-        where there are adapters."""
+        """Return the checksum of the weights without adapters. It is that of the base model before training, and with
+        adapters at any time."""
         digest = hashlib.sha256()
         for name, parameter in self.model.named_parameters():
             if ".lora_" not in name:
@@ -142,17 +140,17 @@ class Policy:
         return digest.hexdigest()
 
     def micro_batches(self, responses: Responses) -> list[np.ndarray]:
-        """All rows, in parts that are small enough for one pass."""
+        """Return all rows, in parts that are small enough for one pass."""
         return micro_batches(responses, self.compute.micro_tokens, self.sharing)
 
     def log_probs(
         self, responses: Responses, rows: np.ndarray, with_entropy: bool = False, with_squares: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that
-        they come from, or their sums of squares.
+        """Return log-probabilities (n,) of the tokens of some rows, row by row, and the entropies (n,) of the
+        distributions that they come from, or these distributions' sums of squares, or None.
 
-        Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as
-        pays.
+        Equal responses to one prompt go through the model once, and so does the prompt of several responses where this
+        saves time.
         """
         self.settle()
         reading = read(responses, rows, self.sharing)
@@ -174,27 +172,27 @@ class Policy:
             )
         if len(spread) == len(targets):
             return logp, beside
-        # The backward pass of index_select adds up the gradients of equal responses.
+        # The backward pass of index_select sums the gradients of equal responses.
         return logp.index_select(0, spread), None if beside is None else beside.index_select(0, spread)
 
     def all_log_probs(self, responses: Responses) -> np.ndarray:
-        """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient; brought from
-        the device at the end."""
+        """Return log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient. They are
+        copied from the device at the end."""
         return self._all(responses)[0]
 
     def all_entropies(self, responses: Responses) -> np.ndarray:
-        """Entropies (T,) of the distributions that tokens are drawn from; as `all_log_probs`."""
+        """Return entropies (T,) of the distributions that tokens are drawn from, computed as in `all_log_probs`."""
         return self._all(responses, with_entropy=True)[1]
 
     def all_log_probs_and_squares(self, responses: Responses) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities (T,), and sum_v pi(v)^2 (T,) of the distributions that tokens are drawn from, of the same
-        pass; as `all_log_probs`."""
+        """Return log-probabilities (T,), and sum_v pi(v)^2 (T,) of the distributions that tokens are drawn from, in one
+        pass, computed as in `all_log_probs`."""
         logp_T, squares_T = self._all(responses, with_squares=True)
         return logp_T, squares_T
 
     @torch.no_grad()
     def _all(self, responses: Responses, **beside: bool) -> np.ndarray:
-        """Columns (1 or 2, T): log-probabilities, and what `log_probs` gives beside them."""
+        """Return columns (1 or 2, T): log-probabilities, and the second result of `log_probs`."""
         out, parts = np.empty((1 + len(beside), len(responses.tokens))), self.micro_batches(responses)
         if parts:
             order = np.concatenate([token_indices(responses.starts, rows) for rows in parts])
@@ -206,8 +204,8 @@ class Policy:
 
 
 class Frozen(Policy):
-    """A copy of a policy that never learns. On a CPU its weights lie in a mapped file, so that they need memory in
-    the phase that reads them alone."""
+    """A frozen copy of a policy. On a CPU its weights are in a mapped file, so that they take memory only in the phase
+    that reads them."""
 
     def __init__(self, policy: Policy):
         self.memory, known = None, {}
@@ -215,34 +213,34 @@ class Frozen(Policy):
             weights = list(policy.model.parameters())
             self.memory, copies = mapped_copies(weights)
             known = {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, copies, strict=True)}
-        model = copy.deepcopy(policy.model, known)  # with the mapped weights in the place of copies
+        model = copy.deepcopy(policy.model, known)  # with the mapped weights instead of copies
         super().__init__(model.requires_grad_(False), policy.compute, policy.temperature)
 
     def rest(self) -> None:
-        """Give back memory that is of no use until the next log-probabilities. They read the file again, which the
-        system keeps in memory of its own while it has some to spare."""
+        """Free memory that is not needed before the next log-probabilities. These read the file again, which the system
+        caches while it has memory to spare."""
         if self.memory:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 class Unadapted:
-    """The base policy inside a policy with adapters, which has the weights of both."""
+    """The base policy inside a policy with adapters; both share the weights."""
 
     def __init__(self, policy: Policy):
         self.policy = policy
 
     def all_log_probs(self, responses: Responses) -> np.ndarray:
-        """As `Policy.all_log_probs`, with the adapters turned off."""
+        """Return log-probabilities as `Policy.all_log_probs` does, with the adapters turned off."""
         with turned_off(self.policy.model):
             return self.policy.all_log_probs(responses)
 
     def rest(self) -> None:
-        """There is nothing to give back: the weights are those that are trained."""
+        """Do nothing, because the weights are those of the trained policy."""
 
 
 def compiled(body: nn.Module) -> Callable[..., Any]:
-    """The body of a model through torch.compile, for batches of any size. It has the weights of the model itself.
-    Calls raise UserError where torch cannot compile it."""
+    """Return the body of a model through torch.compile, for batches of any size. It shares the model's weights. Calls
+    raise UserError where torch cannot compile it."""
     run = torch.compile(body, dynamic=True)
 
     def call(**arguments: Any) -> Any:
@@ -256,12 +254,12 @@ def compiled(body: nn.Module) -> Callable[..., Any]:
 
 
 def autocast(compute: Compute):
-    """The context in which passes of the model run."""
+    """Return the context manager in which passes of the model run."""
     return torch.autocast(torch.device(compute.device).type, torch.bfloat16, enabled=compute.precision == "bf16")
 
 
 def silence_dropout(model: nn.Module) -> None:
-    """Turn dropout off: the policy that is trained must be the policy that sampled."""
+    """Turn dropout off, because the trained policy must be the one that sampled."""
     modules: Iterator[Any] = model.modules()
     for module in modules:
         if isinstance(module, nn.Dropout):
@@ -271,7 +269,7 @@ def silence_dropout(model: nn.Module) -> None:
 
 
 def takes_masks(model: PreTrainedModel) -> bool:
-    """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask
+    """Whether a model uses our attention mask and positions unchanged: every layer attends to everything that the mask
     allows, and has no other memory."""
     config, takes = model.config, inspect.signature(model.base_model.forward).parameters
     full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(
@@ -291,11 +289,11 @@ def takes_masks(model: PreTrainedModel) -> bool:
 
 
 def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own
-    segment (S, L), and -inf elsewhere.
+    """Return the additive attention mask (S, 1, L, L): 0 where a token attends to another, in its prompt or earlier in
+    its own segment (S, L), and -inf elsewhere.
 
     dtype: that of the passes, because another one is cast in every layer. On a GPU rows begin at multiples of ALIGNED
-    numbers: its kernels copy other masks, in every layer too.
+    numbers, because its kernels copy other masks, in every layer too.
     """
     asks, seen = segment[:, :, None], segment[:, None, :]
     sees = ((seen == 0) | (seen == asks)).tril()

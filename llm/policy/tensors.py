@@ -1,9 +1,8 @@
-"""A policy's tensors by name: adapters, whole weights, and the state with which a training goes on as if it had never
-stopped.
+"""Handle a policy's tensors by name: adapters, whole weights, and the state from which a training resumes exactly.
 
 LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out, rank)
-are trained. B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays
-of its class and says itself where they are."""
+are trained. B starts at 0, so the first policy is the base policy. peft inserts the adapters into the model, which
+keeps its class and lists them itself."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,11 +20,11 @@ from rftlab.llm.config import LoRA
 from rftlab.shared.plumbing.errors import UserError, check_choice
 
 ADAPTER = "default"
-"""Name of the only adapter of a layer."""
+"""Name of the only adapter in a layer."""
 
 
 def library(lora: LoRA) -> ModuleType | None:
-    """The package peft, where a run has adapters. Raises UserError where it is missing."""
+    """Return the package peft, or None where a run has no adapters. Raises UserError where it is missing."""
     if lora.rank == 0:
         return None
     try:
@@ -38,7 +37,7 @@ def library(lora: LoRA) -> ModuleType | None:
 
 
 def with_adapters(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedModel:
-    """The model itself, now with adapters drawn from a seed and everything else frozen; as it was for rank 0."""
+    """Return the model itself, now with adapters drawn from a seed and everything else frozen; unchanged for rank 0."""
     peft = library(lora)
     if peft is None:
         return model
@@ -49,7 +48,7 @@ def with_adapters(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedMo
 
 
 def _targets(model: PreTrainedModel, lora: LoRA) -> list[str]:
-    """Full names of the layers that get adapters: linear ones, the head left out."""
+    """Return the full names of the layers that get adapters: linear ones, without the head."""
     head = model.get_output_embeddings()
     full = [
         name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head
@@ -61,13 +60,13 @@ def _targets(model: PreTrainedModel, lora: LoRA) -> list[str]:
 
 
 def adapted_layers(model: nn.Module) -> dict[str, Any]:
-    """The layers that have adapters, by name."""
+    """Return the layers that have adapters, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 
 @contextmanager
 def turned_off(model: nn.Module) -> Iterator[None]:
-    """Code inside sees the base model: the layers alone, without what adapters add."""
+    """Turn the adapters off inside the block, so that the model is the base model."""
     layers = adapted_layers(model).values()
     for layer in layers:
         layer.enable_adapters(False)
@@ -79,7 +78,7 @@ def turned_off(model: nn.Module) -> Iterator[None]:
 
 
 def base_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of the model as it would be without adapters; tied ones once."""
+    """Yield names and tensors of the base model without adapters; tied ones once."""
     layers = adapted_layers(model)
     for name, parameter in model.named_parameters():
         if name.partition(".lora_")[0] not in layers:
@@ -87,7 +86,7 @@ def base_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def write_adapter(folder: Path, model: nn.Module, lora: LoRA, source: str) -> None:
-    """Adapters as peft keeps them, in a folder that exists. source: the name of their base model."""
+    """Write adapters in peft's format, to a folder that exists. source: name of their base model."""
     peft = library(lora)
     assert peft is not None  # the model has adapters
     weights = {
@@ -110,8 +109,8 @@ def write_adapter(folder: Path, model: nn.Module, lora: LoRA, source: str) -> No
 
 @torch.no_grad()
 def whole_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of the model as it would be without adapters and of the same policy: W + alpha / rank B A,
-    made when asked for; tied ones once."""
+    """Yield names and tensors of the model without adapters that is the same policy: W + alpha / rank B A, computed on
+    demand; tied ones once."""
     layers = adapted_layers(model)
     for name, parameter in base_weights(model):
         layer, _, kind = name.rpartition(".")
@@ -125,7 +124,8 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 
 def moment_files(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
-    """Files for `rftlab.shared.plumbing.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
+    """Return files for `rftlab.shared.plumbing.files.write_folder`: the weights, and the optimiser's moments under the
+    names `<parameter>/<tensor>`."""
     named = dict(parameters)
     weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
     moments = {
@@ -137,7 +137,7 @@ def moment_files(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
 
 
 def restore_moments(place: Path, parameters: Named, optimizer: torch.optim.Optimizer) -> None:
-    """Put parameters and their optimiser where they were when the files of a folder were written."""
+    """Restore parameters and their optimiser from the files of a folder."""
     weights, moments = load_file(place / WEIGHTS), load_file(place / MOMENTS)
     with torch.no_grad():
         for name, parameter in parameters:

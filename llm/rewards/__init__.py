@@ -1,1 +1,1 @@
-"""From a response and the truth to rewards. Text of a model is matched and parsed, never evaluated."""
+"""Compute rewards from responses and true answers. A model's text is matched and parsed, never evaluated."""

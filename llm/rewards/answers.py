@@ -1,17 +1,18 @@
-r"""Where the answer stands in a response, and when two answers to a MATH problem are the same as text. Every function
-looks at the text a constant number of times, however hostile it is.
+r"""Find the answer in a response, and decide whether two answers to a MATH problem are the same as text. Every function
+scans the text a constant number of times, however hostile it is.
 
 The strict rules are those of the paper's reward functions, oddities included: they decide what its models were trained
 on. The normalisation of answers is that of Hendrycks et al. (2103.03874, appendix). It removes spaces, units, degrees,
 percent and dollar signs, and spells fractions and roots in one way. It is a rule about text, not about values: `0.5`
-and `\frac{1}{2}` agree because the rule says so, `0.25` and `\frac{1}{4}` do not."""
+and `\frac{1}{2}` agree because the rule contains this pair, `0.25` and `\frac{1}{4}` do not."""
 
 import re
 
 GSM8K_WINDOW = 300
-"""Characters at the end of a response that the rules for GSM8K look at."""
+"""Number of characters at the end of a response that the rules for GSM8K read."""
 TAIL = 1000
-"""Characters at the end of a response in which the flexible rule for MATH looks for an answer outside a box."""
+"""Number of characters at the end of a response in which the flexible rule for MATH looks for an answer outside a
+box."""
 
 _NUMBER = re.compile(r"-?[0-9.,]+")
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
@@ -31,30 +32,31 @@ def _last(matches: list[str]) -> str | None:
 
 
 def marked_number(response: str) -> str | None:
-    """GSM8K, strict: the last `#### number` in the window, without commas."""
+    """Return the last `#### number` in the window, without commas (strict rule of GSM8K)."""
     matches = _last(_MARKED.findall(response[-GSM8K_WINDOW:]))
     return None if matches is None else matches.replace(",", "")
 
 
 def last_number(response: str) -> str | None:
-    """GSM8K, flexible: the last number in the window, commas kept. A lone full stop is no number, unless there is
-    nothing else."""
+    """Return the last number in the window, with its commas (flexible rule of GSM8K). A lone full stop counts as a
+    number only if there is no other."""
     matches = _NUMBER.findall(response[-GSM8K_WINDOW:])
     return _last([number for number in matches if number != "."] or matches[:1])
 
 
 def marked_symbol(response: str) -> str | None:
-    """Synthetic arithmetic, strict: the last integer that directly follows the marker."""
+    """Return the last integer that directly follows the marker (strict rule of synthetic arithmetic)."""
     return _last(_MARKED_INTEGER.findall(response[-GSM8K_WINDOW:]))
 
 
 def last_integer(response: str) -> str | None:
-    """Synthetic arithmetic, flexible: the last integer."""
+    """Return the last integer (flexible rule of synthetic arithmetic)."""
     return _last(_INTEGER.findall(response[-GSM8K_WINDOW:]))
 
 
 def closing(text: str, start: int) -> int | None:
-    r"""Where the first `{` from `start` on is closed, counting every brace, `\{` too; None where it never is."""
+    r"""Return the place where the first `{` from `start` on is closed, counting every brace, `\{` too; None where it is
+    not."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace.group() == "{" else -1
@@ -64,8 +66,8 @@ def closing(text: str, start: int) -> int | None:
 
 
 def boxed(response: str) -> str | None:
-    r"""MATH, strict: what the last `\boxed{...}` holds, or, where `\boxed ` with a space occurs, what follows it up to
-    a dollar sign.
+    r"""Return the content of the last `\boxed{...}`, or, where `\boxed ` with a space occurs, the text after it up to a
+    dollar sign (strict rule of MATH).
 
     The paper's rule also looks for `\fbox{...}`, but then unwraps only `\boxed{`, so that an `\fbox` never earns a
     reward.
@@ -80,8 +82,8 @@ def boxed(response: str) -> str | None:
 
 
 def stated(response: str) -> str | None:
-    r"""MATH, flexible: what the last `\boxed{...}` or `\fbox{...}` holds, else the answer that the tail of the response
-    states.
+    r"""Return the content of the last `\boxed{...}` or `\fbox{...}`, else the answer in the tail of the response
+    (flexible rule of MATH).
 
     That is the first formula or number after the last word `answer`, or the last formula or number where there is no
     such word.
@@ -98,7 +100,7 @@ def stated(response: str) -> str | None:
 
 
 def _content(formula: re.Match[str]) -> str:
-    """The name of the alternative that matched."""
+    """Return the text of the alternative that matched."""
     return formula[formula.lastgroup or 0].strip()
 
 
@@ -115,12 +117,12 @@ _SPELLINGS = (
     ("^\\circ", ""),
     ("\\$", ""),
 )
-"""Replacements in this order: one can make the place for the next."""
+"""Replacements, made in this order, because one can create a match for the next."""
 
 
 def same_text(answer: str, truth: str) -> bool:
-    """Whether the normalised texts are equal; where one of them cannot be normalised, whether they are equal as they
-    stand."""
+    """Whether the normalised texts are equal; where one cannot be normalised, whether the texts themselves are
+    equal."""
     try:
         return normalised(answer) == normalised(truth)
     except ValueError:
@@ -128,8 +130,8 @@ def same_text(answer: str, truth: str) -> bool:
 
 
 def normalised(text: str) -> str:
-    r"""The normal form. Raises ValueError for text that the rule cannot treat: two units, or `\sqrt` or `\frac` at
-    the end."""
+    r"""Return the normal form of an answer. Raises ValueError for text that the rule cannot treat: two units, or
+    `\sqrt` or `\frac` at the end."""
     for old, new in _SPELLINGS:
         text = text.replace(old, new)
     text = _without_unit(text).replace("\\\\%", "").replace("\\%", "")
@@ -143,7 +145,7 @@ def normalised(text: str) -> str:
 
 
 def _without_unit(text: str) -> str:
-    r"""Text before `\text{ `, which starts a unit on the right."""
+    r"""Return the text before `\text{ `, which starts a unit on the right."""
     before, *units = text.split("\\text{ ")
     if len(units) > 1:
         raise ValueError("two units")
@@ -151,7 +153,7 @@ def _without_unit(text: str) -> str:
 
 
 def _braced_roots(text: str) -> str:
-    r"""`\sqrt3` becomes `\sqrt{3}`."""
+    r"""Turn `\sqrt3` into `\sqrt{3}`."""
     before, *rests = text.split("\\sqrt")
     if "" in rests:
         raise ValueError("a root of nothing")
@@ -159,7 +161,8 @@ def _braced_roots(text: str) -> str:
 
 
 def _braced_fractions(text: str) -> str:
-    r"""`\frac12` and `\frac1{2}` become `\frac{1}{2}`; the text stays as it is where a fraction has one character."""
+    r"""Turn `\frac12` and `\frac1{2}` into `\frac{1}{2}`; the text stays unchanged where a fraction has one
+    character."""
     before, *rests = text.split("\\frac")
     parts = [before]
     for rest in rests:
@@ -176,7 +179,7 @@ def _braced_fractions(text: str) -> str:
 
 
 def _slash_as_fraction(text: str) -> str:
-    r"""`3/4` becomes `\frac{3}{4}`, for two integers without leading zeros or plus signs."""
+    r"""Turn `3/4` into `\frac{3}{4}`, for two integers without leading zeros or plus signs."""
     above, slash, below = text.partition("/")
     return (
         f"\\frac{{{above}}}{{{below}}}"

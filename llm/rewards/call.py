@@ -1,10 +1,10 @@
-"""Calls of a user's reward functions, within a time limit, and their checks. They give one finite number for each
-response, or one for each of its tokens; inputs as they were; an answer in time; and the same answer to the same
-question.
+"""Call a user's reward functions within a time limit, and check them. A function must return one finite number for each
+response, or one for each of its tokens, leave its inputs unchanged, return in time, and return the same for the same
+inputs.
 
-In the main thread a signal interrupts a function, which also ends a regular expression or an operation on large
-integers; the function may use threads and processes of its own. Elsewhere, and where there are no such signals, it runs
-in a thread that is left behind when its time is up.
+In the main thread a signal interrupts a function, also inside a regular expression or an operation on large integers.
+The function may use threads and processes of its own. In other threads, and where there are no such signals, it runs in
+a thread that is abandoned when its time is up.
 
 R responses to G prompts; _R runs along responses, _T along tokens."""
 
@@ -27,37 +27,37 @@ from rftlab.shared.plumbing.errors import UserError, check, few, said_by
 from rftlab.shared.plumbing.pool import LARGEST
 
 SAMPLE = 8
-"""Responses that a reward is asked for again."""
+"""Number of responses for which a reward is computed again, as a check."""
 
 
 class RewardBatch(NamedTuple):
-    """Scored responses, and where they come from."""
+    """Scored responses with their prompts, truths and columns of data."""
 
     place: str
-    """For messages: the round."""
+    """The round, for messages."""
     numbers: Sequence[int]
     """(G,) numbers of the prompts in their split, for messages."""
     prompts: Sequence[Any]
     """(G,) chat messages, or text."""
     truths: Sequence[str]
-    """(G,)"""
+    """(G,) true answers."""
     rows: Sequence[dict[str, Any]]
     """(G,) columns of the data; empty where a task has none."""
     group: np.ndarray
     """(R,) index of each response's prompt."""
     texts: Sequence[str]
-    """(R,)"""
+    """(R,) texts of the responses."""
     tokens: Sequence[list[int]]
-    """(R,) ids of each response."""
+    """(R,) token ids of each response."""
 
     def take(self, rows: Iterable[int]) -> "RewardBatch":
-        """Some of the responses, with all prompts."""
+        """Return some of the responses, with all prompts."""
         rows = list(rows)
         texts, tokens = [self.texts[i] for i in rows], [self.tokens[i] for i in rows]
         return self._replace(group=self.group[rows], texts=texts, tokens=tokens)
 
     def group_name(self, row: int) -> str:
-        """The group of a response, in words."""
+        """Return the group of a response in words, for messages."""
         return f"the group of prompt {self.numbers[self.group[row]]}"
 
 
@@ -65,22 +65,22 @@ class Rewarded(NamedTuple):
     """Rewards of R responses."""
 
     outcome: np.ndarray
-    """(R,) weighted sum of the rewards that are one number for a response."""
+    """(R,) weighted sum of the rewards that give one number for a response."""
     steps: np.ndarray | None
-    """(T,) the same of those that are one for each token; None where there are none."""
+    """(T,) weighted sum of the rewards that give one number for each token; None where there are none."""
     by_name: dict[str, np.ndarray]
-    """(R,) of each reward, before its weight; of one for each token its sum."""
+    """By name, (R,) each reward before its weight; for a reward of tokens, the sum over the response's tokens."""
     weights: tuple[float, ...] = ()
-    """(C,) of these rewards."""
+    """(C,) weights of these rewards."""
 
     def take(self, rows_r: np.ndarray, tokens_t: np.ndarray) -> "Rewarded":
-        """Those of some responses, whose tokens are tokens_t."""
+        """Return the rewards of some responses, whose tokens are tokens_t."""
         steps_t = None if self.steps is None else self.steps[tokens_t]
         by_name = {name: own[rows_r] for name, own in self.by_name.items()}
         return Rewarded(self.outcome[rows_r], steps_t, by_name, self.weights)
 
     def followed_by(self, other: "Rewarded") -> "Rewarded":
-        """Those of these responses, then of others."""
+        """Return these rewards followed by others."""
         if not len(other.outcome) or not len(self.outcome):
             return other if len(other.outcome) else self
         steps_T = None if self.steps is None or other.steps is None else np.concatenate([self.steps, other.steps])
@@ -89,7 +89,7 @@ class Rewarded(NamedTuple):
 
 
 class RewardCaller:
-    """Rewards of a run, called in their order."""
+    """The reward functions of a run, called in their order."""
 
     def __init__(
         self,
@@ -99,19 +99,19 @@ class RewardCaller:
         piece: Callable[[int], str],
         remark: Callable[[str], None],
     ):
-        """columns: of the data; seconds: that a call may take; piece: text of a token. Raises UserError for a
-        function that asks for something else."""
+        """Set up the caller; columns: of the data; seconds: limit of a call; piece: function that returns a token's
+        text. Raises UserError for a function with a parameter that nothing can fill."""
         self.seconds, self.piece, self.remark = seconds, piece, remark
         self.functions = {named.name: function for named, function in rewards.items()}
         self.weights = {named.name: named.weight for named in rewards}
         self.wanted = {name: asked_for(name, function, columns) for name, function in self.functions.items()}
         self._sample: dict[str, tuple[RewardBatch, list[np.ndarray]]] = {}
-        """By reward: responses that were asked about, and the answer."""
+        """By reward, the responses of its first check and their rewards."""
         self._named: set[str] = set()
-        """Rewards of which was said that they change."""
+        """Rewards about whose changes the user was warned."""
 
     def __call__(self, batch: RewardBatch) -> Rewarded:
-        """The rewards of responses. Raises UserError, which names the reward, the round and the group."""
+        """Return the rewards of responses. Raises UserError that names the reward, the round and the group."""
         outcome_R, steps_T = np.zeros(len(batch.texts)), None
         by_name = {name: np.zeros(len(batch.texts)) for name in self.wanted}
         for name, weight in self.weights.items() if batch.texts else ():
@@ -128,12 +128,12 @@ class RewardCaller:
         return Rewarded(outcome_R, steps_T, by_name, tuple(self.weights.values()))
 
     def repeat(self) -> None:
-        """Ask every reward once more about the responses of its first call, and say so where its answer changed."""
+        """Call every reward once more with the responses of its first check, and warn where a result changed."""
         for name, (batch, before) in self._sample.items():
             self._compare(name, batch, before, self._values(name, batch))
 
     def _ask_again(self, name: str, batch: RewardBatch) -> None:
-        """At the first call, twice about the same few responses."""
+        """At a reward's first call, compute it twice for the same few responses, and compare."""
         if name not in self._sample:
             few = batch.take(range(min(SAMPLE, len(batch.texts))))
             first = self._values(name, few)
@@ -152,7 +152,7 @@ class RewardCaller:
             )
 
     def _values(self, name: str, batch: RewardBatch) -> list[np.ndarray]:
-        """The reward of each response: a number, or (its tokens,) numbers."""
+        """Return the reward of each response: a number, or (tokens,) numbers."""
         n = len(batch.texts)
         given = self._arguments(name, batch)
         kept = copy.deepcopy(given)
@@ -199,7 +199,7 @@ class RewardCaller:
         return [copy.deepcopy(batch.rows[g].get(name)) for g in batch.group]
 
     def _culprit(self, name: str, batch: RewardBatch) -> str:
-        """The first group for which a reward raises on its own, in words."""
+        """Return the first group for which a reward raises an error by itself, in words."""
         for g in np.unique(batch.group):
             own = batch.take(np.flatnonzero(batch.group == g))
             try:
@@ -224,7 +224,7 @@ def _settings_kept() -> Iterator[None]:
 
 
 def _groups(batch: RewardBatch) -> str:
-    """The groups of a call, in words."""
+    """Return the groups of a call in words."""
     seen = [str(batch.numbers[g]) for g in np.unique(batch.group)]
     if len(seen) == 1:
         return f"the group of prompt {seen[0]}"
@@ -232,13 +232,13 @@ def _groups(batch: RewardBatch) -> str:
 
 
 def _same(now: Any, before: Any) -> bool:
-    with suppress(Exception):  # what compares is the user's
+    with suppress(Exception):  # the comparison is the user's code
         return bool(type(now) is type(before) and now == before)
     return False
 
 
 def _changed(batch: RewardBatch, now: Any, before: Any) -> str:
-    """The group of the first entry of an argument that is not what it was, in words."""
+    """Return the group of the first entry of an argument that was changed, in words."""
     if isinstance(now, list) and len(now) == len(before):
         for i, (x, y) in enumerate(zip(now, before, strict=True)):
             if not _same(x, y):
@@ -247,7 +247,7 @@ def _changed(batch: RewardBatch, now: Any, before: Any) -> str:
 
 
 def _checked(name: str, batch: RewardBatch, said: Any) -> list[np.ndarray]:
-    """The rewards of the responses, as numbers. Raises UserError where it is something else."""
+    """Return the rewards of the responses as numbers. Raises UserError for any other result."""
     said, n = _plain(said), len(batch.texts)
     where = f"reward {name}, {batch.place}"
     allowed = f"allowed: {n} finite numbers, one for each response, or {n} lists with one for each token"
@@ -262,7 +262,7 @@ def _checked(name: str, batch: RewardBatch, said: Any) -> list[np.ndarray]:
 
 
 def _wrong(value: Any, by_token: bool, tokens: int) -> str:
-    """A fault in the reward of a response of so many tokens; empty where there is none."""
+    """Return a fault in the reward of a response with that many tokens; empty where there is none."""
     if isinstance(value, list) != by_token:
         return f"{_kind(value)} beside {'lists' if by_token else 'numbers'}"
     parts = [_plain(part) for part in value] if by_token else [value]
@@ -273,15 +273,15 @@ def _wrong(value: Any, by_token: bool, tokens: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays and tensors as lists or numbers; tuples as lists."""
+    """Convert arrays and tensors to lists or numbers, and tuples to lists."""
     if not isinstance(value, list | str | bytes | dict) and hasattr(value, "tolist"):
-        with suppress(Exception):  # as a tensor that lies elsewhere
+        with suppress(Exception):  # such as a tensor on another device
             return value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a real number, finite, and so small that sums of them are too."""
+    """Whether a value is a real number, finite, and so small that sums of such numbers are finite too."""
     real = isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
     return real and abs(value) < LARGEST
 
@@ -294,28 +294,30 @@ def _kind(value: Any) -> str:
 
 
 AGAIN = 0.5
-"""Seconds after which a function that went on is interrupted once more."""
+"""Seconds after which a function that continued is interrupted once more."""
 STUBBORN = 60
-"""Interrupts after which a function that catches them all is given up."""
+"""Number of interrupts after which a function that catches them all is given up."""
 
 
 class OutOfTime(BaseException):
-    """The time is up. No Exception, so that `except Exception` in a user's function does not keep it."""
+    """Raised where a function's time is up. It is no Exception, so that `except Exception` in a user's function does
+    not catch it."""
 
 
 def within(seconds: float, call: Callable[[], Any], name: str = "a function") -> Any:
-    """Return what a call returns. Raises OutOfTime where it takes longer, and what it raises. A call that keeps
-    catching OutOfTime never ends: `rftlab.shared.custom.slow` is told of it, by its name."""
+    """Return the result of a call. Raises OutOfTime where it takes longer, and the call's own exceptions. A call that
+    keeps catching OutOfTime never ends; then `rftlab.shared.custom.slow` is informed with its name."""
     began = time.monotonic()
     in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     returned = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)
-    if time.monotonic() - began > seconds:  # it had set an alarm of its own, which takes the place of ours
+    if time.monotonic() - began > seconds:  # it set an alarm of its own, which replaced ours
         raise OutOfTime
     return returned
 
 
 def _interrupted(seconds: float, call: Callable[[], Any], name: str) -> Any:
-    """Two ends, because the alarm may ring in the first one: whatever happens, none rings afterwards."""
+    """Run a call under an alarm. Two nested `finally` blocks end it, because it may ring inside the inner one; after
+    the outer one it never rings."""
     armed, rings = True, 0
 
     def ring(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,6 @@
-"""A user's reward functions: from what a command line or a caller names to callables with names, checksums and
-weights.
+"""Load a user's reward functions, named on a command line or given by a caller, with names, checksums and weights.
 
-A function gets, by name and as lists with one entry for each response, what its parameters ask for:
+A function gets the arguments that its parameters name, as lists with one entry for each response:
 
     responses        texts
     truths           true answers; "" where the data have none
@@ -11,7 +10,7 @@ A function gets, by name and as lists with one entry for each response, what its
     pieces           text of each token, one by one
     any column of the data
 
-With `**others` it gets all but `pieces`, so that a function written for TRL's GRPOTrainer works as it is.
+With `**others` it gets all but `pieces`, so that a function written for TRL's GRPOTrainer works unchanged.
 """
 
 import inspect
@@ -30,15 +29,15 @@ from rftlab.shared.custom.plugins import run_file
 from rftlab.shared.plumbing.errors import UserError, blaming, check, check_finite, shown
 
 RESERVED = ("strict", "flexible")
-"""Names of the rewards that verifiers give."""
+"""Names of the rewards of verifiers."""
 SECONDS = 60.0
-"""That a call may take, unless a run says otherwise."""
+"""Seconds that a call may take, unless a run sets another limit."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
 @config
 class NamedReward:
-    """A reward by its name, the checksum of its source (shared/custom/identity.py), and its part in the sum."""
+    """A reward in a configuration: its name, the checksum of its source (shared/custom/identity.py), and its weight."""
 
     name: str
     sha256: str
@@ -54,7 +53,7 @@ class NamedReward:
 
 
 def check_names(rewards: tuple[NamedReward, ...]) -> None:
-    """Raise UserError where two rewards have one name."""
+    """Raise UserError where two rewards have the same name."""
     kinds = isinstance(rewards, tuple) and all(isinstance(reward, NamedReward) for reward in rewards)
     check(kinds, f"rewards = {shown(rewards)}; allowed: a tuple of NamedReward")
     names = [reward.name for reward in rewards]
@@ -63,23 +62,23 @@ def check_names(rewards: tuple[NamedReward, ...]) -> None:
 
 
 def rewards_config(rewards: tuple[NamedReward, ...]) -> dict:
-    """The same as plain values by name."""
+    """Return the rewards as plain values by name."""
     return {reward.name: {"sha256": reward.sha256, "weight": reward.weight} for reward in rewards}
 
 
 Function = Callable[..., Any]
 Given = Function | Sequence[Function] | Mapping[str, Function]
-"""Rewards as a caller gives them: one function, several, or several by name."""
+"""Reward functions as a caller gives them: one, several, or several by name."""
 PIECES = "pieces"
 VARIABLE = "RFTLAB_REWARDS"
-"""Where processes that are started from here find what a command line names: places, as JSON."""
+"""Environment variable that holds the functions named on the command line, as JSON, for processes started from here."""
 OFFERED = ("responses", "truths", "prompts", "completions", "completion_ids", PIECES)
-"""Arguments of a reward besides the columns of the data; these names go before a column's."""
+"""Arguments of a reward besides the columns of the data. These names have priority over a column's."""
 
 
 def loaded(given: Given, weights: Sequence[float] | None = None) -> dict[NamedReward, Function]:
-    """Rewards from functions; each weighs 1 unless `weights` has one for each, in their order. Raises UserError for
-    what is no function, has no name or no source, and for another number of weights."""
+    """Return rewards from functions, with weights in their order, 1 by default. Raises UserError for an object that is
+    no function, has no name or no source, and for another number of weights."""
     by_name = _by_name(given)
     check(
         weights is None or len(weights) == len(by_name),
@@ -101,14 +100,14 @@ def _by_name(given: Given) -> list[tuple[str, Function]]:
     if isinstance(given, Mapping):
         return list(given.items())
     functions = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    inner = [getattr(function, "func", function) for function in functions]  # of a partial
+    inner = [getattr(function, "func", function) for function in functions]  # func: of a partial
     names = [str(getattr(each, "__name__", type(each).__name__)) for each in inner]
     return list(zip(names, functions, strict=True))
 
 
 def function_at(place: str) -> Function:
-    """The function that a command line names: `folder/file.py:function`, or `package.module:function`. The file is
-    the user's own program: it runs, as when Python is told to run it.
+    """Return the function that a command line names: `folder/file.py:function`, or `package.module:function`. The file
+    is the user's own program, and is run as a script is.
 
     Raises UserError where the file, its program or the function fails.
     """
@@ -129,8 +128,8 @@ def function_at(place: str) -> Function:
 
 
 def name_rewards(places: Sequence[str]) -> list[Function]:
-    """The functions that a command line names, which processes that are started from here find too. Raises UserError
-    as `function_at` does."""
+    """Return the functions that a command line names, and make them known to processes that are started from here.
+    Raises UserError as `function_at` does."""
     functions = [function_at(place) for place in places]
     parts = [place.rpartition(":") for place in places]
     full = [str(Path(where).absolute()) if where.endswith(".py") else where for where, _, _ in parts]
@@ -139,8 +138,8 @@ def name_rewards(places: Sequence[str]) -> list[Function]:
 
 
 def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
-    """Keywords of `rftlab.llm.train.train` for the rewards of a run, whose functions the environment names; none
-    without rewards. Raises UserError where they are not there, or others by now."""
+    """Return the keywords of `rftlab.llm.train.train` for the rewards of a run, whose functions the environment names;
+    {} without rewards. Raises UserError where functions are missing or have changed."""
     if not rewards:
         return {}
     places = json.loads(os.environ.get(VARIABLE) or "[]")
@@ -157,7 +156,7 @@ def _functions(module: Any) -> str:
 
 
 def asked_for(name: str, function: Function, columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of what a function is called with. Raises UserError for a parameter that nothing can fill."""
+    """Return the names of the arguments of a function. Raises UserError for a parameter that nothing can fill."""
     known = (*OFFERED, *(column for column in columns if column not in OFFERED))
     try:
         parameters = inspect.signature(function).parameters.values()

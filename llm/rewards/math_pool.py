@@ -1,9 +1,9 @@
-"""math-verify in a pool of processes, with a time limit for every answer.
+"""Run math-verify in a pool of processes, with a time limit for every answer.
 
-Not threads: its own time limits work by signals, which only the main thread of a process receives, and elsewhere every
-answer would count as wrong. Not its own limits either: one long operation on integers is not interrupted by them. Here
-the parent watches the clock, kills a stuck child and starts another. Children are fresh interpreters that run
-llm/rewards/math_worker.py, so nothing of the parent is imported again.
+Threads are not used, because its time limits work by signals, which only the main thread of a process receives;
+elsewhere every answer would count as wrong. Its own limits are not used either, because they do not interrupt one long
+operation on integers. Here the parent watches the clock, kills a stuck child and starts another. Children are fresh
+interpreters that run llm/rewards/math_worker.py, so nothing of the parent is imported again.
 """
 
 import contextlib
@@ -26,30 +26,30 @@ from rftlab.llm.rewards.math_worker import DIFFERENT, EQUAL, READY
 from rftlab.shared.plumbing.errors import UserError, check
 
 LONGEST = 500
-"""Characters of an answer that math-verify sees at most; a longer one fails. No answer in MATH has 200."""
+"""Largest number of characters of an answer for math-verify; a longer one fails. No answer in MATH has 200."""
 NONE, LATE = "", "late"
-"""In place of a reply: there is none, which is what a child that died says; and it took too long."""
+"""Values in place of a reply: there is none yet, or the child died; and the pair took too long."""
 START_LIMIT = 120.0
 """Seconds in which a child must be ready."""
 
 
 @dataclass(frozen=True)
 class Checks:
-    """The work of the pool for a list of answers; different pairs (answer, truth) count once."""
+    """Work of the pool for a list of answers. Equal pairs (answer, truth) count once."""
 
     asked: int = 0
-    """Pairs compared, those that failed or ran out of time included."""
+    """Number of pairs compared, including those that failed or ran out of time."""
     failed: int = 0
-    """Pairs on which math-verify raised or its process died, and answers that are too long for it."""
+    """Number of pairs on which math-verify raised or its process died, or whose answer is too long."""
     timed_out: int = 0
-    """Pairs that took longer than the limit."""
+    """Number of pairs that took longer than the limit."""
 
     def __add__(self, other: "Checks") -> "Checks":
         return Checks(self.asked + other.asked, self.failed + other.failed, self.timed_out + other.timed_out)
 
 
 class _Worker:
-    """A child: its process, the pair that it works on, and when that must be done."""
+    """A child of the pool: its process, the pair that it works on, and the deadline of that."""
 
     def __init__(self, timeout: float):
         command = [
@@ -71,15 +71,15 @@ class _Worker:
     def give(self, pair: tuple[str, str]) -> None:
         self.pair, self.deadline = pair, time.monotonic() + self.timeout
         line = json.dumps(pair).encode() + b"\n"  # ASCII, whatever the pair has; shorter than a pipe's buffer
-        with contextlib.suppress(BrokenPipeError):  # it died while idle; reading its reply says so
+        with contextlib.suppress(BrokenPipeError):  # it died while idle, which is seen when its reply is read
             self.stdin.write(line)
 
     def reply(self) -> str:
-        """The next line of the child; empty where it died."""
+        """Return the next line of the child; empty where it died."""
         return self.stdout.readline().decode().strip()
 
     def reason(self) -> str:
-        """The last that a child said which should be ready and is not; ends it."""
+        """End a child that should be ready and is not, and return the last line that it wrote."""
         self.process.kill()
         said = self.stderr.read().decode(errors="replace").split("\n")
         return next((line for line in reversed(said) if line.strip()), f"it ended with status {self.process.wait()}")
@@ -92,20 +92,21 @@ class _Worker:
 
 
 class MathPool:
-    """Decides whether answers mean the same as the truth. A context manager; children start when they are first
-    needed."""
+    """Pool that decides whether answers mean the same as the truth, a context manager. Children start when they are
+    first needed."""
 
     def __init__(self, workers: int | None = None, timeout: float = 5.0):
-        """workers: processes at most, by default one for each core; timeout: seconds for one answer."""
+        """Set up the pool; workers: largest number of processes, by default one for each core; timeout: seconds for one
+        answer."""
         self.workers = (os.cpu_count() or 1) if workers is None else workers
         self.timeout = timeout
         check(self.workers >= 1, f"workers = {workers}; allowed: 1 or more")
         check(0 < timeout < math.inf, f"timeout = {timeout}; allowed: a positive number of seconds")
         self._children: list[_Worker] = []
         self._queue: deque[tuple[str, str]] = deque()
-        """Pairs that no child works on yet."""
+        """Pairs on which no child works yet."""
         self._replies: dict[tuple[str, str], str] = {}
-        """Of the pairs asked; NONE where there is none yet, or never."""
+        """Replies for the submitted pairs; NONE where there is none yet, or never."""
 
     def __enter__(self) -> Self:
         return self
@@ -114,15 +115,15 @@ class MathPool:
         self.close()
 
     def close(self) -> None:
-        """End every child and forget what was asked. The pool can be used again, with new ones."""
+        """End every child and forget all pairs. The pool can be used again, with new children."""
         self._queue.clear()
         self._replies.clear()
         while self._children:
             self._children.pop().kill()
 
     def submit(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Have children begin with pairs that `equivalent` will be asked for, and do not wait. They go on at the next
-        call, with or without pairs.
+        """Let children begin with pairs that `equivalent` will need, and do not wait. They go on at the next call, with
+        or without pairs.
 
         Raises UserError where no child can start.
         """
@@ -132,7 +133,8 @@ class MathPool:
             self._employ()
 
     def equivalent(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.ndarray, Checks]:
-        """Whether the answer of each pair (answer, truth) means the truth, (n,) bool, and what that took.
+        """Return whether the answer of each pair (answer, truth) means the truth, (n,) bool, and the counts of the
+        checks.
 
         Never raises because of an answer: where math-verify fails or takes too long, the answer is not equivalent.
         Raises UserError where no child can start.
@@ -150,14 +152,14 @@ class MathPool:
         return np.array([replies[pair] == EQUAL for pair in pairs], dtype=bool), checks
 
     def _enqueue(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Put pairs that are new, and not too long, into the queue."""
+        """Add pairs to the queue that are new and not too long."""
         for pair in pairs:
             if pair not in self._replies and max(map(len, pair)) <= LONGEST:
                 self._queue.append(pair)
             self._replies.setdefault(pair, NONE)
 
     def _forget(self) -> None:
-        """Be as new, but for children that are ready for more; one that works, because this was interrupted, would
+        """Reset the pool, except for children that are ready for more. One that still works, after an interrupt, would
         reply too late."""
         self._queue.clear()
         self._replies.clear()
@@ -168,9 +170,9 @@ class MathPool:
         return any(child.pair is not None for child in self._children)
 
     def _receive(self, wait: bool) -> None:
-        """Take what children say, and let go of those beyond their deadline; `wait` for the first of either."""
+        """Read the replies of children, and remove those beyond their deadline; `wait` for the first of either."""
         for child, spoke in self._heard(wait):
-            if child.pair is None:  # it works on nothing, so it was to become ready
+            if child.pair is None:  # it works on no pair, so this is its first reply
                 self._greet(child, spoke)
                 continue
             reply = child.reply() if spoke else LATE
@@ -179,7 +181,7 @@ class MathPool:
                 self._remove(child)
 
     def _employ(self) -> None:
-        """Give every idle child a pair, and start children while there are more pairs than children on the way."""
+        """Give every idle child a pair, and start children while more pairs wait than children are starting."""
         for child in self._children:
             if self._queue and child.ready and child.pair is None:
                 child.give(self._queue.popleft())
@@ -188,19 +190,19 @@ class MathPool:
             self._children.append(_Worker(self.timeout))
 
     def _heard(self, wait: bool) -> list[tuple[_Worker, bool]]:
-        """Children that spoke or died (True), or that are beyond their deadline (False)."""
+        """Return children that wrote or died (True), or that are beyond their deadline (False)."""
         with selectors.DefaultSelector() as selector:
             busy = [child for child in self._children if child.pair is not None or not child.ready]
             for child in busy:
                 selector.register(child.stdout, selectors.EVENT_READ, child)
             left = min((child.deadline for child in busy), default=0.0) - time.monotonic()
             spoke = [key.data for key, _ in selector.select(max(0.0, left) if wait else 0.0)]
-        # A reply that is there counts, also beyond the deadline.
+        # A reply that has arrived counts, also beyond the deadline.
         late = [child for child in busy if child not in spoke and child.deadline <= time.monotonic()]
         return [(child, True) for child in spoke] + [(child, False) for child in late]
 
     def _greet(self, child: _Worker, spoke: bool) -> None:
-        """Take a child's first word. Raises UserError unless it is that it is ready."""
+        """Read a child's first line. Raises UserError unless it says that the child is ready."""
         child.ready = spoke and child.reply() == READY
         if not child.ready:
             reason = child.reason() if spoke else f"it is not ready after {START_LIMIT:g} seconds"

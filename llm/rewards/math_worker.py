@@ -1,9 +1,9 @@
-"""One child of the pool in llm/rewards/math_pool.py: reads a pair of answers a line, asks math-verify, writes one
-character a line.
+"""Run one child of the pool in llm/rewards/math_pool.py: it reads a pair of answers per line, compares it by
+math-verify, and writes one character per line.
 
-Run as a script, so that it starts without the program that uses it, and imports nothing of this package. Only
-math-verify's reader of LaTeX sees the answers: its reader of plain expressions hands them to sympy's `parse_expr`,
-which evaluates them as Python.
+It is run as a script, so that it starts without the program that uses it, and imports nothing of this package. Answers
+are parsed only by math-verify's parser of LaTeX, because its parser of plain expressions passes them to sympy's
+`parse_expr`, which evaluates them as Python.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ import sys
 
 EQUAL, DIFFERENT, FAILED, READY = "1", "0", "!", "ready"
 MEMORY = 4 << 30
-"""Bytes of address space: an answer like 9^9^9^9 must fail here before it takes the machine's memory."""
+"""Limit of address space in bytes. An answer like 9^9^9^9 must fail here before it takes the machine's memory."""
 
 
 def limit_memory() -> None:
-    """Give this process no more than MEMORY, where the system can."""
+    """Limit the memory of this process to MEMORY, where the system can."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -27,7 +27,7 @@ def limit_memory() -> None:
 
 
 def comparison():
-    """The function (answer, truth) -> whether math-verify holds them for the same. It may raise, or run for ever."""
+    """Return the function (answer, truth) -> bool by which math-verify compares. It may raise, or run for ever."""
     from math_verify import LatexExtractionConfig, parse, verify
 
     logging.disable(logging.CRITICAL)
@@ -42,7 +42,7 @@ def comparison():
 
 
 def verdict(equal, answer: str, truth: str) -> str:
-    """EQUAL, DIFFERENT, or FAILED where math-verify raised."""
+    """Return EQUAL, DIFFERENT, or FAILED where math-verify raised."""
     try:
         return EQUAL if equal(answer, truth) else DIFFERENT
     except Exception:
@@ -50,13 +50,13 @@ def verdict(equal, answer: str, truth: str) -> str:
 
 
 def silence(stream: int) -> None:
-    """Discard what a library prints: it is no reply, and nobody reads it."""
+    """Discard what a library prints to a stream, because nobody reads it as a reply."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def main(orphaned_after: int) -> None:
-    """Answer until the input ends. A process whose parent died ends by itself `orphaned_after` seconds after it got
-    its pair."""
+    """Answer pairs until the input ends. A process whose parent died ends `orphaned_after` seconds after it got its
+    pair."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     silence(1)
     limit_memory()
@@ -64,7 +64,7 @@ def main(orphaned_after: int) -> None:
     if verdict(equal, "0.5", "\\frac{1}{2}") != EQUAL or verdict(equal, "1", "2") != DIFFERENT:
         sys.exit("math-verify gives wrong answers here")
     print(READY, file=replies)
-    silence(2)  # not before: the parent shows why a child does not start
+    silence(2)  # not earlier, because the parent shows why a child does not start
     for line in sys.stdin:
         signal.alarm(orphaned_after)
         print(verdict(equal, *json.loads(line)), file=replies)

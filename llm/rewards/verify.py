@@ -1,4 +1,4 @@
-"""From responses to rewards: every response is scored twice, strictly and flexibly.
+"""Compute rewards of responses: every response is scored twice, strictly and flexibly.
 
 strict     the paper's reward: the right answer in the required format
 flexible   the right answer, wherever the response states it
@@ -36,10 +36,10 @@ from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 TAIL = 1000
-"""Characters at the end of a response that the rules look at; those for text look at more where the truth is
+"""Number of characters at the end of a response that the rules read; those for text read more where the truth is
 longer."""
 LONGEST_NUMBER = 60
-"""Characters of a number."""
+"""Largest number of characters of a number."""
 
 _NUMBER = re.compile(r"(?:(?<![0-9)])[-+])?(?:[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
 _MARKED = re.compile(r"####\s*\$?\s*([-+0-9.,eE]+)")
@@ -49,17 +49,18 @@ _LEAD = re.compile(r"^\s*(?:####|answer:)\s*", re.IGNORECASE)
 
 
 class AnswerRules(NamedTuple):
-    """The rules that judge responses to one kind of truth."""
+    """Rules that judge responses to one kind of truth."""
 
     strict: Callable[[str, str], bool]
-    """Of a response and the truth."""
+    """Function of a response and the truth."""
     flexible: Callable[[str, str], bool]
     answer: Callable[[str], str | None]
-    """The answer that the strict rule finds, right or wrong, None without one: equal answers are equal texts."""
+    """Function that returns the answer that the strict rule finds, right or wrong, or None. Equal answers are equal
+    texts."""
 
 
 def parse_number(text: str) -> Decimal | None:
-    """The number that a text is, commas and a full stop at its end aside; None where it is none."""
+    """Return the number that a text is, without commas and a full stop at its end; None where it is no number."""
     text = text.strip().rstrip(".")
     if len(text) > LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return None
@@ -103,7 +104,7 @@ def _flexible_choice(response: str, truth: str) -> bool:
 
 
 def _strict_text(response: str, truth: str) -> bool:
-    near = len(response) <= 2 * len(truth) + TAIL  # spaces apart, a longer one is another text
+    near = len(response) <= 2 * len(truth) + TAIL  # spaces aside, a longer response is another text
     return near and response.split() == truth.split()
 
 
@@ -119,7 +120,7 @@ def _flexible_text(response: str, truth: str) -> bool:
 
 
 def _by_text(strict: Callable[[str], str | None], flexible: Callable[[str], str | None]) -> AnswerRules:
-    """Rules that compare what they find with the truth as text."""
+    """Return rules that compare the answers that they find with the truth as text."""
     return AnswerRules(lambda r, t: strict(r) == t, lambda r, t: flexible(r) == t, strict)
 
 
@@ -151,25 +152,25 @@ RULES = {
     "choice": AnswerRules(lambda response, truth: _chosen(response) == truth, _flexible_choice, _chosen),
     "text": AnswerRules(_strict_text, _flexible_text, lambda response: " ".join(response.split()) or None),
 }
-"""By verifier, which for a user's data is a kind of truth. For `math`, math-verify judges the responses whose text does
-not match."""
+"""Rules by verifier; for a user's data the verifier is a kind of truth. For `math`, math-verify judges the responses
+whose text does not match."""
 VERIFIERS = tuple(RULES)
 NONE = "none"
-"""In place of a verifier where the data have no true answers: both rewards are nan."""
+"""Value in place of a verifier where the data have no true answers; both rewards are then nan."""
 
 
 class Scores(NamedTuple):
-    """Rewards 0 or 1 of n responses, and what math-verify was asked for them."""
+    """Rewards 0 or 1 of n responses, and the counts of math-verify's checks."""
 
     strict: np.ndarray
-    """(n,)"""
+    """(n,) strict rewards."""
     flexible: np.ndarray
-    """(n,)"""
+    """(n,) flexible rewards."""
     checks: Checks
 
 
 def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool | None) -> Scores:
-    r"""Strict and flexible rewards of responses (n) to problems whose true answers are `truths` (n).
+    r"""Return strict and flexible rewards of responses (n) to problems whose true answers are `truths` (n).
 
     gsm8k       the last `#### number` of the final 300 characters; flexibly their last number
     arithmetic  the last `####number`; flexibly the last number
@@ -177,8 +178,8 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
                 math-verify
     number, choice, text    rules for a user's own data
 
-    pool: what compares for `math`; the others need none. Raises UserError for an unknown verifier and for lists of
-    unequal lengths, never for a response.
+    pool: compares answers for `math`; other verifiers need none. Raises UserError for an unknown verifier and for lists
+    of unequal lengths, never for a response.
     """
     check_choice("verifier", verifier, (*VERIFIERS, NONE))
     check(
@@ -202,14 +203,15 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
 
 
 def strictly_right(verifier: str, response: str, truth: str) -> bool:
-    """The strict rule of `score` for one response; it needs no pool. Raises UserError for an unknown verifier."""
+    """Return the strict reward of `score` for one response, without a pool. Raises UserError for an unknown
+    verifier."""
     check_choice("verifier", verifier, VERIFIERS)
     return bool(RULES[verifier].strict(response, truth))
 
 
 def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
-    """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown
-    verifier."""
+    """Return whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an
+    unknown verifier."""
     check_choice("verifier", verifier, (*VERIFIERS, NONE))
     if verifier == NONE:
         return np.zeros(len(responses), dtype=bool)
@@ -217,20 +219,19 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
 
 
 def answers_found(verifier: str, responses: Sequence[str]) -> list[str | None]:
-    """The answer (n,) that the strict rule finds in each response, right or wrong, None where it finds none. Answers
-    that the rule holds for the same are equal texts, so that they can be counted. Raises UserError for an unknown
-    verifier."""
+    """Return the answer (n,) that the strict rule finds in each response, right or wrong, or None. Answers that the
+    rule treats as the same are equal texts, so that they can be counted. Raises UserError for an unknown verifier."""
     check_choice("verifier", verifier, VERIFIERS)
     return [RULES[verifier].answer(response) for response in responses]
 
 
 def needs_pool(verifier: str) -> bool:
-    """Whether `score` may ask the pool."""
+    """Whether `score` may need the pool."""
     return verifier == "math"
 
 
 def in_doubt(verifier: str, response: str, truth: str) -> tuple[str, str] | None:
-    """The pair (answer, truth) that `score` will ask the pool about; None where text decides."""
+    """Return the pair (answer, truth) for which `score` will need the pool; None where the text decides."""
     if not needs_pool(verifier) or RULES[verifier].flexible(response, truth):
         return None
     answer = stated(response)

@@ -1,1 +1,1 @@
-"""Tasks: prompts with their true answers, from the benchmarks or generated from a seed."""
+"""Load tasks: prompts with their true answers, from benchmarks, from a user's data, or generated from a seed."""

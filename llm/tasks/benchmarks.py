@@ -1,8 +1,7 @@
-"""GSM8K and MATH, from the hub or from local files, with the prompts and the truths that the paper used.
+"""Load GSM8K and MATH from the hub or from local files, with the prompts and the truths that the paper used.
 
-A table has either the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is
-added here, or is already prepared: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns do
-not matter.
+A table has the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is added
+here, or prepared ones: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns are ignored.
 """
 
 import re
@@ -26,13 +25,14 @@ from rftlab.shared.plumbing.errors import UserError, check, check_choice
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-"""Marks for a calculator in GSM8K's solutions."""
+"""Annotations for a calculator in GSM8K's solutions."""
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
-"""A number as the strict rule reads it, without commas."""
+"""A number in the format of the strict rule, without commas."""
 
 
 def _after_marker(solution: str) -> str:
-    """The number after the marker, or that the whole solution is, without commas; empty where there is none."""
+    """Return the number after the marker, or a solution that is one number, without commas; empty where there is
+    none."""
     marked, bare = _MARKED.search(solution), solution.strip().replace(",", "")
     return marked[1].replace(",", "") if marked else bare if _NUMBER.fullmatch(bare) else ""
 
@@ -44,18 +44,18 @@ class Benchmark:
     repository: str
     configuration: str
     problem: str
-    """Column of the question."""
+    """Column with the question."""
     solution: str
-    """Column of the worked solution."""
+    """Column with the worked solution."""
     truth: Callable[[str], str]
-    """The true answer in a solution; empty where there is none."""
+    """Function that returns the true answer in a solution; empty where there is none."""
     marker: str
-    """The mark of an answer, for messages."""
+    """Marker of an answer, for messages."""
     findable: Callable[[str], bool]
-    """Whether the strict rule can find an answer in a response that states it."""
+    """Function that decides whether the strict rule can find an answer in a response that states it."""
     instruction: str
     unanswered: tuple[str, ...] = ()
-    """The first words of the problems whose published solution gives no answer."""
+    """First words of the problems whose published solution gives no answer."""
 
 
 BENCHMARKS = {
@@ -87,10 +87,10 @@ BENCHMARKS = {
 
 
 def load_benchmark(name: str, source: str = HUB, test_source: str | None = None) -> Task:
-    """A benchmark with splits train and test.
+    """Return a benchmark with splits train and test.
 
-    source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the same
-    for the test problems where they are elsewhere. Raises UserError for what is missing or damaged.
+    source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the source
+    of the test problems where it is another. Raises UserError for data that are missing or damaged.
     """
     check_choice("benchmark", name, tuple(BENCHMARKS))
     lonely = source != HUB and test_source is None and not Path(source).is_dir()
@@ -111,7 +111,8 @@ def load_benchmark(name: str, source: str = HUB, test_source: str | None = None)
 
 
 def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
-    """The problems of a table, and how many of them are known to have no answer and are left out."""
+    """Return the problems of a table, and the number of those that are left out because they are known to have no
+    answer."""
     problems = [_prepared(row) if "prompt" in row.columns else _raw(benchmark, row) for row in rows]
     kept = []
     for row, (prompt, answer, solution) in zip(rows, problems, strict=True):
@@ -130,7 +131,7 @@ def _read_split(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, in
 
 
 def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
-    """The message about a row without an answer."""
+    """Return the message about a row without an answer."""
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
     return (
@@ -140,7 +141,7 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
 
 
 def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str, str]:
-    """Prompt, answer and worked solution of a row as the hub has it."""
+    """Return prompt, answer and worked solution of a row with the hub's columns."""
     problem, solution = (
         text_column(row, name, f"{benchmark.problem} and {benchmark.solution}, or prompt and reward_model")
         for name in (benchmark.problem, benchmark.solution)
@@ -150,7 +151,7 @@ def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], s
 
 
 def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str, str]:
-    """Prompt and answer of a row that has both, and no worked solution."""
+    """Return prompt and answer of a prepared row, without a worked solution."""
     messages, reward = messages_column(row, "prompt"), row.columns.get("reward_model")
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     if not isinstance(truth, str):

@@ -1,8 +1,8 @@
-"""The child of llm/tasks/codec.py: reads a chat template and chats, writes the texts that it makes of them. A template
-is a program that came with a model.
+"""Render chats in a child process of llm/tasks/codec.py: it reads a chat template and chats, and writes their texts. A
+template is a program that came with a model.
 
-Run as a script, so that it imports nothing of this package. It ends at the limit of memory or of time that it was
-given, whatever a template does."""
+It is run as a script, so that it imports nothing of this package. It ends at its limit of memory or of time, whatever a
+template does."""
 
 import contextlib
 import json
@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 
 MEMORY = 1 << 30
-"""Bytes of address space for templates, beside what the libraries took."""
+"""Bytes of address space for templates, in addition to the libraries'."""
 
 
 def limit_process(seconds: int) -> None:
-    """Give this process so many seconds of a processor from now on, or what its user may have, and MEMORY, where the
-    system can."""
+    """Limit this process to MEMORY and to `seconds` of CPU time from now on, or to its user's limit, where the system
+    can."""
     import resource
 
-    # the limit counts from the start of the process, and to import the libraries takes a slow machine seconds
+    # the limit counts from the start of the process, and importing the libraries takes seconds on a slow machine
     most, allowed = math.ceil(time.process_time()) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
     most = most if allowed == resource.RLIM_INFINITY else min(most, allowed - 1)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
@@ -30,7 +30,7 @@ def limit_process(seconds: int) -> None:
 
 
 def render_chats(request: dict) -> dict:
-    """The texts of all chats; or the number of the first that has none, and why."""
+    """Return the texts of all chats, or the index of the first that has none with the reason."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     limit_process(request["seconds"])
@@ -46,7 +46,7 @@ def render_chats(request: dict) -> dict:
             texts += rendered
         except MemoryError:
             return {"at": at, "said": f"it needs more memory than {MEMORY >> 20} MB"}
-        except Exception as error:  # templates raise what they like
+        except Exception as error:  # templates raise any exception
             return {"at": at, "said": str(error) or type(error).__name__}
     return {"texts": texts}
 

@@ -1,8 +1,8 @@
-"""Between text and ids: prompts in, responses out, and the ids at which a response ends.
+"""Convert between text and token ids: encode prompts, decode responses, and list the ids at which a response ends.
 
 A chat template is a program that came with the model, and may run for ever or write without end. transformers renders
-it, as it does for everybody, in a process of its own with limits (llm/tasks/chat_worker.py). Nothing else bounds one
-operation of a template."""
+it in a process of its own with limits (llm/tasks/chat_worker.py). Nothing else bounds a single operation of a
+template."""
 
 import json
 import os
@@ -19,20 +19,20 @@ from rftlab.llm.tasks.task import Prompt, prompt_text
 from rftlab.shared.plumbing.errors import UserError, check
 
 SECONDS = 60
-"""Of a processor, for all chats of a split."""
+"""Seconds of CPU time for rendering all chats of a split."""
 LONGEST = 100_000
-"""Characters that a template may add to those of a chat."""
+"""Largest number of characters that a template may add to those of a chat."""
 TODAY = date(2024, 7, 26)
-"""The date that templates take for today, so that a run's prompts do not change overnight: the date that Llama 3.2's
-has where there is no clock."""
+"""Date that templates get as today's, so that a run's prompts do not change overnight. Llama 3.2's template has this
+date where there is no clock."""
 _CODES = "aAbBcdDeFgGhHIjklmMpPrRSTuUVwWxXyYzZ"
-"""Of strftime, after % or %-; those that depend on the machine's place left out."""
+"""Format codes of strftime, after % or %-, without those that depend on the locale."""
 
 
 def rendered(
     template: str, variables: dict[str, object], chats: list[list[dict[str, str]]], seconds: int = SECONDS
 ) -> list[str]:
-    """The text of every chat, the model's turn opened. variables: what a template reads beside messages.
+    """Return the text of every chat, with the model's turn opened. variables: a template's inputs besides messages.
 
     Raises UserError where the template cannot be read, refuses a chat, or goes beyond the limits.
     """
@@ -71,8 +71,8 @@ def rendered(
 
 
 def _stopped_clock() -> str:
-    """A line before a template in which `strftime_now` is a macro that tells TODAY. Templates find it before the
-    function of that name."""
+    """Return a line to put before a template in which `strftime_now` is a macro that returns TODAY. Templates find the
+    macro before the function of that name."""
     known = {f"%{dash}{code}": TODAY.strftime(f"%{dash}{code}") for code in _CODES for dash in ("", "-")}
     steps = "".join(f" | replace({code!r}, {value!r})" for code, value in known.items())
     shown = f"{{{{ format | replace('%%', '\\0'){steps} | replace('\\0', '%') }}}}"
@@ -80,48 +80,48 @@ def _stopped_clock() -> str:
 
 
 LARGEST_ID = 2**31 - 1
-"""A number of tokens that every tokenizer and engine can count to."""
+"""Largest token id that every tokenizer and engine can represent."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a library failed, and nobody asked the process to end. A library written in Rust that panics raises what
-    is no Exception."""
+    """Whether an exception is a library's failure rather than a request to end the process. A library written in Rust
+    that panics raises an exception that is no Exception."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 class Codec(Protocol):
-    """Tokens that a model reads and writes."""
+    """Interface between text and a model's tokens."""
 
     stops: tuple[int, ...]
-    """Every id that ends a response."""
+    """All ids that end a response."""
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Ids of each prompt, as the model expects it."""
+        """Return the ids of each prompt in the format of the model."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of a response, without special ids."""
+        """Return the text of a response, without special ids."""
 
 
 class SymbolCodec:
-    """The symbols of synthetic arithmetic."""
+    """Codec of the symbols of synthetic arithmetic."""
 
     stops: tuple[int, ...] = (END,)
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """The start symbol, then the problem."""
+        """Return the start symbol followed by the problem, for each prompt."""
         return [[START, *encode_symbols(prompt_text(prompt))] for prompt in prompts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of a response."""
+        """Return the text of a response."""
         return decode_symbols(ids)
 
 
 class TextCodec:
-    """A Hugging Face tokenizer with its chat template."""
+    """Codec of a Hugging Face tokenizer with its chat template."""
 
     def __init__(self, tokenizer, generation_config, n_ids: int):
-        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own. n_ids: that the model
-        can read."""
+        """Set up the codec. Stops are all end-of-sequence ids of the generation config, and the tokenizer's own. n_ids:
+        number of ids that the model can read."""
         named = generation_config.eos_token_id
         named = named if isinstance(named, list) else [named]
         self.tokenizer, self.n_ids = tokenizer, n_ids
@@ -136,8 +136,8 @@ class TextCodec:
         )
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Ids of chat messages under the template, the model's turn opened; or of text as it is. Raises UserError
-        where the model cannot read them."""
+        """Return the ids of chat messages under the template, with the model's turn opened, or of plain text. Raises
+        UserError where the model cannot read them."""
         texts = iter(self._texts([prompt for prompt in prompts if not isinstance(prompt, str)]))
         return [
             self._ids(prompt, None) if isinstance(prompt, str) else self._ids(prompt, next(texts)) for prompt in prompts
@@ -153,10 +153,10 @@ class TextCodec:
         return rendered(self.tokenizer.get_chat_template(), self.tokenizer.special_tokens_map, chats)
 
     def _ids(self, prompt: Prompt, text: str | None) -> list[int]:
-        """Ids of a prompt. text: what the template made of chat messages."""
+        """Return the ids of a prompt. text: the template's text of chat messages."""
         try:
             ids = self.tokenizer(prompt if text is None else text, add_special_tokens=text is None).input_ids
-        except BaseException as error:  # tokenizers raise what they like
+        except BaseException as error:  # tokenizers raise any exception
             if not is_failure(error):
                 raise
             said = " ".join(str(error).split())[:200]
@@ -171,5 +171,5 @@ class TextCodec:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of a response."""
+        """Return the text of a response, without special ids."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""The configuration of a task. Reading it needs no data, so a command line can show it at once."""
+"""Configuration of a task. Reading it needs no data, so that a command line can show it at once."""
 
 from dataclasses import asdict, field
 from typing import Literal, get_args
@@ -10,9 +10,9 @@ from rftlab.shared.plumbing.errors import MAX_SEED, check, check_choice, check_c
 
 HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")
-"""Data sets that people wrote (llm/tasks/benchmarks.py)."""
+"""Names of the benchmarks, data sets that people wrote (llm/tasks/benchmarks.py)."""
 OWN = "own"
-"""A user's data (llm/tasks/custom.py)."""
+"""Name of the task with a user's data (llm/tasks/custom.py)."""
 TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", "largest", OWN)
 """Names of all tasks: benchmarks first, then those generated from a seed, then a user's own."""
 Truth = Literal["text", "number", "boxed", "choice"]
@@ -95,12 +95,12 @@ class TaskConfig:
 
     @property
     def reading(self) -> "TaskConfig":
-        """The task whose corpus the model `tiny` reads first: this one, or the arithmetic that own data build on."""
+        """The task whose corpus the model `tiny` reads first: this one, or for own data the arithmetic that they
+        use."""
         return TaskConfig(self.own.base, seed=self.seed, sizes=self.sizes) if self.name == OWN else self
 
 
 def task_facts(task: TaskConfig) -> dict:
-    """A task as plain values. Fields for custom data alone are left out of other tasks, whose identity is older than
-    they are."""
+    """Return a task as plain values. Fields for custom data are left out of other tasks, whose identity is older."""
     facts = asdict(task)
     return facts if task.name == OWN else {name: value for name, value in facts.items() if name != "own"}

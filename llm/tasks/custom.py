@@ -1,6 +1,6 @@
-"""A user's own data as a task: rows with named columns, a template for prompts, and what true answers are.
+"""Load a user's own data as a task: rows with named columns, a template for prompts, and the kind of the true answers.
 
-Values of columns are put into the template as text and never looked at again; a template knows columns in braces and
+Values of columns are put into the template as text, which is not parsed again. A template has columns in braces and
 nothing else.
 """
 
@@ -36,16 +36,16 @@ INSTRUCTIONS = {
     "boxed": "Let's think step by step and output the final answer within \\boxed{}.",
     "choice": "Write the letter of the right choice alone on the last line.",
 }
-"""The text that the usual template adds, by kind of truth."""
+"""Instructions of the default template, by kind of truth."""
 VERIFIER = {"boxed": "math"}
-"""Of a kind of truth, where it has another name."""
+"""Verifiers of kinds of truth, where the name differs."""
 CHOICES = 26
 FILLED = "allowed: text or a number"
 
 
 def load_custom(source: str, test_source: str | None, own: OwnData) -> Task:
-    """The task with splits train and test; where the data have no test split, a part of the questions, chosen by their
-    checksums so that equal ones stay together. Raises UserError for data that cannot be used."""
+    """Return the task with splits train and test. Where the data have no test split, a part of the questions is chosen
+    by their checksums, so that equal ones stay together. Raises UserError for data that cannot be used."""
     rows = {"train": _rows(source, "train")}
     if test_source is not None:
         rows["test"] = _rows(test_source, "test")
@@ -69,7 +69,7 @@ def _rows(source: str, split: str) -> list[DatasetRow]:
 
 
 def _read_split(rows: Sequence[DatasetRow], own: OwnData) -> Split:
-    for _, name in _prompt_parts(own.template):  # before any row, so that the template is blamed
+    for _, name in _prompt_parts(own.template):  # before any row, so that an error names the template
         check(
             name is None or name in rows[0].columns,
             f"task.own.template = {own.template!r} names {name}, which {rows[0].place} has not; allowed: "
@@ -82,7 +82,7 @@ def _read_split(rows: Sequence[DatasetRow], own: OwnData) -> Split:
 
 
 def _worked(row: DatasetRow, own: OwnData, truth: str) -> str:
-    """A right response to a row: its true answer in the format, with the work where the data show it."""
+    """Return a right response to a row: its true answer in the format, with the working where the data have it."""
     mark = {"number": "####", "boxed": "\\boxed"}.get(own.truth) if own.has_truths else None
     if mark is None:
         return truth
@@ -91,7 +91,7 @@ def _worked(row: DatasetRow, own: OwnData, truth: str) -> str:
 
 
 def _parted(split: Split, part: float, source: str) -> dict[str, Split]:
-    """Training and test questions of data that are in one piece."""
+    """Return training and test questions of data without a split."""
     keys = [hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest() for prompt in split.prompts]
     ordered = sorted(set(keys))
     n = math.ceil(part * len(ordered))
@@ -105,7 +105,8 @@ def _parted(split: Split, part: float, source: str) -> dict[str, Split]:
 
 
 def _prompt_parts(template: str) -> list[tuple[str, str | None]]:
-    """Text and the column behind it, from the left. Raises UserError for anything but columns in braces."""
+    """Return pairs of text and the column behind it, from the left. Raises UserError for anything but columns in
+    braces."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
@@ -137,7 +138,7 @@ def _after_system(own: OwnData, messages: list[dict[str, str]]) -> list[dict[str
 
 
 def _usual(row: DatasetRow, own: OwnData) -> str:
-    """The template of who names none."""
+    """Return the default template for a row."""
     said = required_column(row, own.prompt_column, "the column that task.own.prompt_column names")
     check(not isinstance(said, str) or bool(said.strip()), f"{row.place}: {own.prompt_column} is empty; {FILLED}")
     names = [own.prompt_column] + [own.choices_column] * (own.truth == "choice" and own.choices_column in row.columns)
@@ -147,7 +148,7 @@ def _usual(row: DatasetRow, own: OwnData) -> str:
 
 
 def _as_text(row: DatasetRow, name: str, own: OwnData) -> str:
-    """A value for a prompt: choices with letters, one to a line; other lists as JSON."""
+    """Return a value for a prompt as text: choices with letters, one per line; other lists as JSON."""
     value = required_column(row, name, "a column of every row that the template names")
     if own.truth == "choice" and name == own.choices_column:
         return "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(_choices(row, own)))
@@ -187,12 +188,12 @@ def _read_truth(row: DatasetRow, own: OwnData) -> str:
 
 
 def _letter(row: DatasetRow, own: OwnData, value: object) -> str:
-    """A choice by its letter: given so, by its place from 0, or by its text."""
+    """Return the letter of a choice that is given as its letter, as its place from 0, or as its text."""
     choices = _choices(row, own) if own.choices_column in row.columns else None
     most = CHOICES if choices is None else len(choices)
     places = [] if choices is None or isinstance(value, bool) else [i for i, one in enumerate(choices) if one == value]
     if isinstance(value, str) and not places and re.fullmatch("[0-9]{1,2}", value.strip()):
-        value = int(value)  # CSV has text alone
+        value = int(value)  # CSV has only text
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most:
         places = sorted({*places, value})
     if len(places) > 1:

@@ -1,4 +1,4 @@
-"""Rows of data sets: local files of Parquet, JSON lines or CSV, or from the hub, and what their columns must hold. An
+"""Read rows of data sets from local files of Parquet, JSON lines or CSV, or from the hub, and check their columns. An
 unreadable row is an error that names the file and the place in it."""
 
 import csv
@@ -21,12 +21,12 @@ class DatasetRow(NamedTuple):
     """A row of a table."""
 
     place: str
-    """Where it is, for messages: the file and the row or line, counted from 1."""
+    """Place of the row, for messages: the file and the row or line, counted from 1."""
     columns: dict[str, Any]
 
 
 def data_files(source: Path, split: str) -> list[Path]:
-    """The data files of a split: `source` itself where it is a file, else `train.parquet`, `train.jsonl` or shards
+    """Return the data files of a split: `source` itself if it is a file, else `train.parquet`, `train.jsonl` or shards
     `train-00000-of-00002.parquet` in it."""
     if not source.is_dir():
         return [source]
@@ -42,7 +42,7 @@ def data_files(source: Path, split: str) -> list[Path]:
 
 
 def read_rows(path: Path) -> list[DatasetRow]:
-    """Every row of a file. Raises UserError where it is absent, of another format, damaged or empty."""
+    """Return every row of a file. Raises UserError where it is absent, of another format, damaged or empty."""
     check(path.suffix in FORMATS, f"{path}: format {path.suffix!r} is unknown; allowed: {', '.join(FORMATS)}")
     check(path.is_file() or not path.exists(), f"{path} is not a file; allowed: a file of rows")
     try:
@@ -55,13 +55,13 @@ def read_rows(path: Path) -> list[DatasetRow]:
 
 
 MAX_COLUMNS, MAX_ROWS, MAX_CELLS, LARGEST = 20_000, 20_000_000, 200_000_000, 2 << 30
-"""Of a Parquet file, a small one of which may ask for a great deal of memory: columns, rows, numbers and texts with
-lists in cells counted one by one, bytes of its pages and of all texts when each is written out."""
+"""Limits of a Parquet file, because a small one may need a great deal of memory: columns; rows; values, with entries of
+lists counted one by one; and bytes of its pages and of all texts written out."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow inside into a UserError that names the file."""
+    """Turn errors of pyarrow inside the block into a UserError that names the file."""
     try:
         yield
     except (pyarrow.ArrowException, OSError, ValueError, KeyError, MemoryError, NotImplementedError) as error:
@@ -71,7 +71,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_table(path: Path, max_rows: int = MAX_ROWS) -> pyarrow.Table:
-    """The table of a file, its texts as dictionaries. Raises UserError for one that is damaged or too large."""
+    """Return the table of a file, with texts as dictionaries. Raises UserError for one that is damaged or too large."""
     with reading(path):
         schema = pyarrow.parquet.read_schema(path)
         texts = [f.name for f in schema if pyarrow.types.is_string(f.type) or pyarrow.types.is_binary(f.type)]
@@ -122,7 +122,7 @@ def _object(place: str, line: str) -> dict[str, object]:
 
 
 def _read_csv(path: Path) -> list[DatasetRow]:
-    """Rows below a line of names; every value is text."""
+    """Return the rows below a line of names; every value is text."""
     rows: list[DatasetRow] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
@@ -145,11 +145,11 @@ _READERS: dict[str, Callable[[Path], list[DatasetRow]]] = {
     ".csv": _read_csv,
 }
 FORMATS = tuple(_READERS)
-"""Endings of files that can be read."""
+"""Suffixes of files that can be read."""
 
 
 def hub_rows(repository: str, configuration: str | None, split: str) -> list[DatasetRow]:
-    """Every row of a split. Raises UserError where it cannot be loaded."""
+    """Return every row of a split on the hub. Raises UserError where it cannot be loaded."""
     try:
         import datasets
     except ImportError:
@@ -159,7 +159,7 @@ def hub_rows(repository: str, configuration: str | None, split: str) -> list[Dat
         ) from None
     try:
         table: Iterable[dict] = datasets.load_dataset(repository, configuration, split=split)
-    except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
+    except Exception as error:  # many exceptions, most of them for a network that is missing
         said = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{repository} ({split}) cannot be loaded from the hub: {said}; source can also name a local file or folder"
@@ -168,30 +168,30 @@ def hub_rows(repository: str, configuration: str | None, split: str) -> list[Dat
 
 
 def shown_value(value: object) -> str:
-    """A value in a message, shortened."""
+    """Return a value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value is none: tables of numbers have nan there."""
+    """Whether a value is missing; tables of numbers have nan there."""
     return value is None or value != value
 
 
 def is_text(text: str) -> bool:
-    """Whether all of a text can be written down: JSON can spell half of a character."""
+    """Whether a text can be encoded; JSON can hold half of a character, a lone surrogate."""
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def required_column(row: DatasetRow, column: str, allowed: str) -> object:
-    """A column that must be there."""
+    """Return the value of a column. Raises UserError where the row does not have it."""
     have = ", ".join(row.columns) or "none"
     check(column in row.columns, f"{row.place}: column {column} is missing (there are: {have}); allowed: {allowed}")
     return row.columns[column]
 
 
 def text_column(row: DatasetRow, column: str, allowed: str) -> str:
-    """A column that must hold some text."""
+    """Return the text of a column. Raises UserError where it is not text, or is blank."""
     value = required_column(row, column, allowed)
     if not isinstance(value, str) or not value.strip():
         raise UserError(f"{row.place}: {column} is {shown_value(value)}; allowed: text that is not empty")
@@ -199,7 +199,7 @@ def text_column(row: DatasetRow, column: str, allowed: str) -> str:
 
 
 def messages_column(row: DatasetRow, column: str) -> list[dict[str, str]]:
-    """A column that must hold chat messages with some text."""
+    """Return the chat messages of a column. Raises UserError where it has none, or none with text."""
     messages = row.columns[column]
     if not isinstance(messages, list) or not messages:
         raise UserError(f"{row.place}: {column} is {shown_value(messages)}; allowed: a list of chat messages")

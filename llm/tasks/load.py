@@ -1,4 +1,4 @@
-"""Every task by its name."""
+"""Load any task by its name."""
 
 from rftlab.llm.tasks import arithmetic, benchmarks, custom, words
 from rftlab.llm.tasks.config import BENCHMARKS, OWN, TaskConfig
@@ -6,7 +6,7 @@ from rftlab.llm.tasks.task import Task
 
 
 def load_task(config: TaskConfig) -> Task:
-    """The task that a configuration names. Raises UserError for data that cannot be used."""
+    """Return the task that a configuration names. Raises UserError for data that cannot be used."""
     if config.name in BENCHMARKS:
         return benchmarks.load_benchmark(config.name, config.source, config.test_source)
     if config.name == OWN:

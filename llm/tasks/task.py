@@ -1,7 +1,6 @@
-"""The definition of a task, and the way in which the splits of a generated one are filled.
+"""Define tasks, and fill the splits of generated ones.
 
-Generators use `random.Random.random` alone: of Python's generators its stream is the one that is promised to stay the
-same in every version."""
+Generators use only `random.Random.random`, whose stream Python promises to keep in every version."""
 
 import hashlib
 import json
@@ -14,12 +13,12 @@ from rftlab.shared.config.checked import config
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count
 
 Prompt = list[dict[str, str]] | str
-"""Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of
+"""A prompt: chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of
 llm/tasks/arithmetic.py."""
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """A prompt that is text. Raises UserError for chat messages."""
+    """Return a prompt that is text. Raises UserError for chat messages."""
     if not isinstance(prompt, str):
         raise UserError(f"prompt = {len(prompt)} chat messages; allowed: text in the symbols of synthetic arithmetic")
     return prompt
@@ -27,16 +26,16 @@ def prompt_text(prompt: Prompt) -> str:
 
 @dataclass(frozen=True)
 class Split:
-    """n problems."""
+    """Problems of a split, n of them."""
 
     prompts: tuple[Prompt, ...]
-    """(n,)"""
+    """(n,) prompts."""
     answers: tuple[str, ...]
     """(n,) true answers, as the verifier compares them; empty where the data have none."""
     rows: tuple[dict[str, Any], ...] = ()
     """(n,) columns of a user's own data, for rewards; () for other tasks."""
     solutions: tuple[str, ...] = ()
-    """(n,) a right response to each, for examples in prompts; empty texts, or (), where the data have none."""
+    """(n,) right responses, for examples in prompts; empty texts, or (), where the data have none."""
 
     def __post_init__(self):
         check(
@@ -56,19 +55,19 @@ class Task:
 
     name: str
     verifier: str
-    """Name of the rules in llm/rewards/verify.py."""
+    """Name of the verifier, whose rules are in llm/rewards/verify.py."""
     splits: dict[str, Split]
     unanswered: dict[str, int] = field(default_factory=dict)
-    """Problems of a split that were left out because the benchmark gives no answer to them."""
+    """By split, the number of problems that were left out because the benchmark gives no answer to them."""
 
     def __getitem__(self, split: str) -> Split:
-        """The split of that name; an unknown name is an error that lists the known ones."""
+        """Return the split of a name. Raises UserError for an unknown one, with the known names."""
         check_choice("split", split, tuple(self.splits))
         return self.splits[split]
 
     @property
     def sha256(self) -> str:
-        """Checksum of every prompt, answer and row, in order: what a record of a run says about its data."""
+        """Checksum of every prompt, answer and row, in order, for the record of a run's data."""
         digest = hashlib.sha256()
         for name, split in sorted(self.splits.items()):
             for row in zip(split.prompts, split.answers, strict=True):
@@ -79,14 +78,14 @@ class Task:
 
 
 def fitting(prompts: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Numbers of the prompts that have at most `limit` tokens. Raises UserError where none has."""
+    """Return the indices of the prompts that have at most `limit` tokens. Raises UserError where none has."""
     keep = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(prompts)} prompts is longer")
     return keep
 
 
 MAX_PROBLEMS = 10**6
-"""In a pool; so many are generated in half a minute."""
+"""Largest number of problems in a pool; generating them takes half a minute."""
 
 
 @config
@@ -106,18 +105,18 @@ class Sizes:
 
 
 def draw_below(random: Random, n: int) -> int:
-    """One of 0 .. n-1, each as likely."""
+    """Draw one of 0 .. n-1 with equal probability."""
     return int(random.random() * n)
 
 
 def pools(
     draw: Callable[[Random], tuple[str, Prompt, str]], random: Random, sizes: dict[str, int], available: int
 ) -> dict[str, Split]:
-    """Splits of the given sizes without a common problem, filled in the order of `sizes`, so that a later size changes
-    no earlier split.
+    """Return splits of the given sizes without a common problem, filled in the order of `sizes`, so that a later size
+    does not change an earlier split.
 
-    draw: a random problem as (key, prompt, answer); problems with one key are the same. available: how many keys there
-    are.
+    draw: returns a random problem as (key, prompt, answer); problems with equal keys are the same. available: number of
+    keys.
     """
     total = sum(sizes.values())
     check(

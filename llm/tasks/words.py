@@ -1,5 +1,5 @@
-"""Chat tasks on which a model of 135M parameters has signal: one-step word problems after three worked examples, and
-which of three numbers is the largest, after one. The second is judged, not calculated."""
+"""Generate chat tasks on which a model of 135M parameters has signal: one-step word problems after three worked
+examples, and the largest of three numbers after one example, which needs no calculation."""
 
 from random import Random
 
@@ -59,26 +59,27 @@ TEMPLATES = (
     ("/", "{name} shares {total} {things} equally among {a} friends. How many {things} does each friend get?"),
     ("/", "{name} puts {total} {things} into {a} equal rows. How many {things} are in each row?"),
 )
-"""Stories about two numbers a and b, with the operation that solves them; {total} is their product."""
+"""Stories about two numbers a and b, each with the operation that solves it; {total} is their product."""
 INSTRUCTION = 'Answer with one calculation and put the final answer after "####".'
 EXAMPLES = (
     ("Tom has 4 oranges and buys 5 more. How many oranges does Tom have now?", "4 + 5 = 9\n#### 9"),
     ("A baker has 12 loaves and sells 7 of them. How many loaves does the baker still have?", "12 - 7 = 5\n#### 5"),
     ("Lucy has 3 bags with 6 plums in each bag. How many plums does Lucy have?", "3 * 6 = 18\n#### 18"),
 )
-"""Their names and things occur in no generated problem."""
+"""Worked examples. Their names and things occur in no generated problem."""
 _LARGEST = {"+": 20, "-": 20, "*": 9, "/": 9}
 
 
 def generate_words(seed: int, sizes: Sizes) -> Task:
-    """The task `words` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
+    """Return the task `words` with disjoint splits test, validation and train. It has no pretrain, because its models
+    are pre-trained."""
     available = sum(len(_numbers(operation)) for operation, _ in TEMPLATES) * len(THINGS)
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
     return Task("words", "gsm8k", pools(_draw, Random(f"words {seed}"), ordered, available))
 
 
 def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
-    """A problem. Its key leaves out the name: problems that differ in nothing else are the same."""
+    """Draw a problem. Its key leaves out the name, so that problems which differ only in the name are the same."""
     operation, story = TEMPLATES[draw_below(random, len(TEMPLATES))]
     numbers = _numbers(operation)
     a, b = numbers[draw_below(random, len(numbers))]
@@ -89,13 +90,13 @@ def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
 
 
 def _numbers(operation: str) -> list[tuple[int, int]]:
-    """Pairs (a, b) that an operation's stories may have; a difference is positive."""
+    """Return the pairs (a, b) that an operation's stories may have; a difference is positive."""
     largest = _LARGEST[operation]
     return [(a, b) for a in range(2, largest + 1) for b in range(2, largest + 1) if operation != "-" or a > b]
 
 
 def _prompt(question: str) -> list[dict[str, str]]:
-    """Chat messages: the examples as earlier turns, then the question."""
+    """Return chat messages: the examples as earlier turns, then the question."""
     turns = [
         turn for shown, response in EXAMPLES for turn in (("user", f"{shown} {INSTRUCTION}"), ("assistant", response))
     ]
@@ -103,20 +104,21 @@ def _prompt(question: str) -> list[dict[str, str]]:
 
 
 LOWEST, HIGHEST = 10, 999
-"""Two and three digits, so that nine in ten have the same number of them."""
+"""Range of the numbers, two and three digits. In nine problems of ten all three have the same number of digits."""
 SHOWN = (512, 87, 340)
-"""Not among the problems."""
+"""Numbers of the example, which occur in no problem."""
 AVAILABLE = (HIGHEST - LOWEST + 1) * (HIGHEST - LOWEST) * (HIGHEST - LOWEST - 1) - 1
 
 
 def generate_largest(seed: int, sizes: Sizes) -> Task:
-    """The task `largest` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
+    """Return the task `largest` with disjoint splits test, validation and train. It has no pretrain, because its models
+    are pre-trained."""
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
     return Task("largest", "gsm8k", pools(_draw_largest, Random(f"largest {seed}"), ordered, AVAILABLE))
 
 
 def _draw_largest(random: Random) -> tuple[str, list[dict[str, str]], str]:
-    """A problem with three different numbers, whose order is part of it."""
+    """Draw a problem with three different numbers; their order is part of it."""
     numbers: tuple[int, ...] = SHOWN
     while numbers == SHOWN or len(set(numbers)) < len(numbers):
         numbers = tuple(LOWEST + draw_below(random, HIGHEST - LOWEST + 1) for _ in SHOWN)

@@ -1,1 +1,1 @@
-"""A round of training, and its checkpoints and records."""
+"""Train a round, and write its checkpoints and records."""

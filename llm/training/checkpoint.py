@@ -1,9 +1,9 @@
-"""Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as
-JSON; nothing is pickled.
+"""Write and read checkpoints, which hold everything that a run needs to resume exactly. Tensors are stored as
+safetensors, the rest as JSON; nothing is pickled.
 
     checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
-A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is
-used. A finished run of a study keeps `state.json` alone (`prune`): it has all that was measured.
+A checkpoint is written atomically, and the one before it stays. A damaged one is reported, and the one before it is
+used. A finished run of a study keeps only `state.json` (`prune`), which has all measurements.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from rftlab.shared.plumbing.folders import entries, folder_below, numbered, read
 ARRAYS = "arrays.safetensors"
 TENSORS = (WEIGHTS, MOMENTS, ARRAYS)
 COUNTS = ("round", "position", "updates", "rollouts", "tokens", "lowest", "highest", "totals")
-"""Of the trainer's state."""
+"""Fields of the trainer's state that are stored in `state.json`."""
 _FACTS = {
     "config": dict,
     "state": dict,
@@ -41,21 +41,21 @@ _FACTS = {
     "data": str,
     "next": dict,
 }
-"""The entries of a checkpoint, and their types."""
+"""Entries of a checkpoint's `state.json`, and their types."""
 
 
 class Progress(NamedTuple):
-    """The measurements of a run so far."""
+    """Measurements of a run so far."""
 
     rows: list
     """One tuple per evaluation: the fields of `rftlab.shared.curve.Curve` before FLEXIBLE, which are in `metrics`."""
     metrics: list
-    """One dictionary per evaluation."""
+    """One dictionary of measurements per evaluation."""
     seconds: float
 
 
 def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
-    """Write the checkpoint of the present round, and remove those that are no longer kept."""
+    """Write the checkpoint of the present round, and remove those beyond the number to keep."""
     place = folder_below(folder, "checkpoints")
     target = place / f"{trainer.state.round:06}"
     files = {
@@ -66,18 +66,19 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     with reported(
         target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError
     ):
-        write_folder(target, files)  # before an older one goes, so that there is always a whole one
+        write_folder(target, files)  # before an older one is removed, so that there is always a complete one
         for old in numbered(place)[: -trainer.run.checkpoints_kept]:
             remove(old)
 
 
 def prune(folder: Path) -> None:
-    """Keep the measurements of a finished run, and drop weights and moments: three times the model, twice."""
+    """Keep the measurements of a finished run, and drop the weights and moments of its checkpoints, each three times
+    the size of the model."""
     place = folder_below(folder, "checkpoints")
     last = numbered(place)[-1]
     with reported(last, "the run is finished, and kept"):
         write_folder(last, {STATE: read_file(last / STATE)})
-        for other in set(entries(place)) - {last}:  # damaged ones that were put aside too
+        for other in set(entries(place)) - {last}:  # also damaged ones that were renamed
             remove(other)
 
 
@@ -99,15 +100,15 @@ def _facts(trainer: Trainer, progress: Progress) -> dict:
 
 
 def _next(trainer: Trainer) -> dict:
-    """The prompts that come next: their numbers, and a checksum of their ids."""
+    """Return the prompts of the next batch: their numbers, and a checksum of their ids."""
     contexts = trainer.next_contexts()
     ids = [trainer.data.train.prompts[c] for c in contexts]
     return {"prompts": contexts.tolist(), "sha256": hashlib.sha256(json.dumps(ids).encode()).hexdigest()}
 
 
 def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
-    """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no
-    weights.
+    """Restore a trainer from the latest good checkpoint and return its progress; None where there is none. The weights
+    of a finished run are not restored.
 
     Raises UserError where a checkpoint has another configuration, data or base model, or where other prompts would
     come next.
@@ -128,7 +129,7 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
 
 
 def recorded(folder: Path) -> dict | None:
-    """The configuration that the latest readable checkpoint says it is of; None where none does."""
+    """Return the configuration in the latest readable checkpoint; None where there is none."""
     for place in reversed(numbered(folder_below(folder, "checkpoints"))):
         with suppress(OSError, ValueError):
             facts = read_json(place / STATE)
@@ -138,8 +139,8 @@ def recorded(folder: Path) -> dict | None:
 
 
 def _read(place: Path, rounds: int) -> dict:
-    """The contents of a checkpoint, if it is whole; tensors only where the run is to go on. Raises
-    ValueError."""
+    """Return the contents of a complete checkpoint; tensors are needed only where the run is to go on. Raises
+    ValueError where it is incomplete."""
     verify_folder(place, (STATE, *TENSORS) if int(place.name) < rounds else (STATE,))
     facts = read_json(place / STATE)
     if not isinstance(facts, dict) or any(type(facts.get(name)) is not kind for name, kind in _FACTS.items()):
@@ -150,7 +151,7 @@ def _read(place: Path, rounds: int) -> dict:
 
 
 def _put_aside(place: Path) -> None:
-    """Rename a damaged checkpoint, so that those which are written again do not count as older ones."""
+    """Rename a damaged checkpoint, so that the rounds written again do not count as older than it."""
     aside = place.with_name(f"damaged-{place.name}")
     with reported(place):
         remove(aside)
@@ -158,7 +159,7 @@ def _put_aside(place: Path) -> None:
 
 
 def check_config(place: Path, there: dict, here: dict) -> None:
-    """Raise UserError, naming the first field that differs, unless two configurations are equal."""
+    """Raise UserError that names the first different field, unless two configurations are equal."""
     stored, wanted = flat_config(there), flat_config(json.loads(json.dumps(here)))
     for name in sorted(stored.keys() | wanted.keys()):
         if str(stored.get(name)) != str(wanted.get(name)):

@@ -1,5 +1,5 @@
-"""Evaluation: Pass@1, sampled and greedy, strict and flexible, with standard errors on the fixed set of questions;
-unbiased pass@k."""
+"""Evaluate a policy: Pass@1, sampled and greedy, strict and flexible, with standard errors on the fixed set of
+questions, and unbiased pass@k."""
 
 import numpy as np
 
@@ -12,15 +12,16 @@ from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import measured_set_error, pass_at_k
 
 RATES = ("strict", "flexible")
-"""Rewards that are 0 or 1, of a verifier."""
+"""Names of a verifier's rewards, which are 0 or 1."""
 UNSEEN = 1 << 31
-"""Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
+"""Offset of the numbers of unseen problems, so that they share no random numbers with training problems."""
 
 
 def evaluate(
     run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index: int
 ) -> tuple[dict[str, float], Checks]:
-    """Columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and what math-verify did."""
+    """Return columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and the counts of
+    math-verify."""
     parts = {
         "train": (_part(data.train, run.evaluation.train_subset), 0),
         "test": (_part(data.test, run.evaluation.test_subset), UNSEEN),
@@ -44,7 +45,7 @@ def evaluate(
 
 
 def _pass_at(right: np.ndarray, k: int) -> float:
-    """Mean pass@k from right (B, K); nan where nothing says what is right."""
+    """Return mean pass@k from right (B, K); nan where right answers are not known."""
     return float(pass_at_k(right.shape[1], right.sum(axis=1), k).mean()) if np.isfinite(right).all() else float("nan")
 
 
@@ -58,8 +59,8 @@ def answer_questions(
     temperature: float,
     round_index: int,
 ):
-    """Tables (n, count) of strict and flexible rewards of so many responses to each problem, and of a user's; and what
-    math-verify did."""
+    """Return tables (n, count) of strict and flexible rewards of `count` responses to each problem, and of a user's
+    rewards; and the counts of math-verify."""
     n, draws = len(problems.answers), Draws(run.seed, EVALUATION, round_index)
     listener = judge.early(problems.answers)
     rollouts = engine.sample(

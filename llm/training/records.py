@@ -1,11 +1,10 @@
-"""The records that a run writes of its rounds: every rollout in Parquet files, and the measurements of each ended round
-as a line of JSON.
+"""Write the records of a run's rounds: every rollout in Parquet files, and the measurements of each round as a line of
+JSON.
 
     rollouts/000001-000100.parquet     rounds 1 to 100, written before the checkpoint of round 100
     rounds.jsonl                       {"round": 12, "reward": 0.41, "entropy": 0.83, ...}
-A run that was killed in between writes the same Parquet file again, so a resumed run loses and repeats nothing. Names
-of measurements are those that `rftlab import` and `rftlab diagnose` use. A crash loses the round in which
-it happened."""
+A killed run writes the same Parquet file again, so a resumed run loses and repeats nothing. Names of measurements are
+those of `rftlab import` and `rftlab diagnose`. A crash loses the round in which it happened."""
 
 import io
 import json
@@ -40,15 +39,15 @@ SCHEMA = pyarrow.schema(
         ("advantage", pyarrow.float64()),
     ]
 )
-"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; replayed
-(of an earlier round, trained on again); support (for baseline sets); dropped (of a group that dynamic sampling
-replaced); greedy (a baseline). logp: of the sampler. reward: after penalties; null for dropped and greedy ones.
-advantage: of the first token; null for all that are not trained on. A user's rewards follow, each as `reward_<name>`,
-before its weight."""
+"""Columns of the rollouts. prompt: its number in the training split, from 0. rollout: its number among the prompt's.
+role: trained; replayed (of an earlier round, trained on again); support (for baseline sets); dropped (of a group that
+dynamic sampling replaced); greedy (a baseline). logp: of the sampler. reward: after penalties; null for dropped and
+greedy ones. advantage: of the first token; null for all that are not trained on. A user's rewards follow, each as
+`reward_<name>`, before its weight."""
 
 
 def rollout_table(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
-    """The rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
+    """Return the rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
     own = _table(
         done.number,
         numbers,
@@ -94,24 +93,24 @@ def _table(
 
 
 def write_rollouts(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> None:
-    """The rollouts of rounds first .. last."""
+    """Write the rollouts of rounds first .. last."""
     write_file(file_below(folder, "rollouts", f"{first:06}-{last:06}.parquet"), parquet(pyarrow.concat_tables(tables)))
 
 
 def parquet(table: pyarrow.Table) -> bytes:
-    """A table as the bytes of a file."""
+    """Return a table as the bytes of a Parquet file."""
     out = io.BytesIO()
     pyarrow.parquet.write_table(table, out)
     return out.getvalue()
 
 
 def measured_round(trainer: Trainer) -> tuple[Round, dict[str, float]]:
-    """Train for a round; its record and its measurements, nan where it has none, {} where it diverged.
+    """Train for a round. Return its record and its measurements, nan where there is none, {} where it diverged.
 
-    entropy is the mean of -log p of the sampled tokens: an estimate of the policy's entropy at the temperature of
-    training without bias, and free. entropy_bonus is the coefficient of the next update's bonus, where it moves. kl_ref
-    is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of sampler and
-    trainer. peak_mb is the largest memory since the last evaluation.
+    entropy is the mean of -log p of the sampled tokens, an unbiased estimate of the policy's entropy at the temperature
+    of training without further cost. entropy_bonus is the coefficient of the next update's bonus, where it has a
+    target. kl_ref is the estimator's KL penalty per token. mismatch is the mean distance of the log-probabilities of
+    sampler and trainer. peak_mb is the largest memory since the last evaluation.
     """
     state, meter, began = trainer.state, trainer.meter, time.perf_counter()
     totals, before, tokens = dict(state.totals), dict(meter.seconds), state.tokens
@@ -120,7 +119,7 @@ def measured_round(trainer: Trainer) -> tuple[Round, dict[str, float]]:
         return done, {}
 
     def mean(name: str, count: str) -> float:
-        """The round's addition to a total, for each unit that it added to another."""
+        """Return the round's addition to one total, divided by its addition to another."""
         amount, units = (state.totals.get(key, 0.0) - totals.get(key, 0.0) for key in (name, count))
         return amount / units if units else float("nan")
 
@@ -154,8 +153,8 @@ def measured_round(trainer: Trainer) -> tuple[Round, dict[str, float]]:
 
 
 def open_rounds(folder: Path, rounds: int) -> Path:
-    """The file of the rounds of a run that goes on after so many. Later rounds, which it will train again, and a line
-    that a crash cut are dropped."""
+    """Return the file of a run's rounds, cut to the first `rounds`. Later rounds, which will be trained again, and an
+    incomplete line of a crash are dropped."""
     place = file_below(folder, ROUNDS)
     with reported(place):
         there = read_file(place) if path_kind(place) else b""

@@ -1,5 +1,5 @@
-"""The samples of a round: responses to a batch of prompts, scored twice, where their baselines come from, and the
-buffer of right responses that join the groups of later rounds (`Sampling.replayed`)."""
+"""Collect the samples of a round: responses to a batch of prompts with two scores, their baseline sets, and the buffer
+of right responses that join the groups of later rounds (`Sampling.replayed`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,26 +21,27 @@ from rftlab.shared.sampling import keep_shortest
 
 
 class Samples(NamedTuple):
-    """Scored responses to G prompts; those of a prompt lie side by side, support rollouts behind the trained ones."""
+    """Scored responses to G prompts. Those of a prompt are side by side, and support rollouts follow the trained
+    ones."""
 
     contexts: np.ndarray
     """(G,) numbers of the prompts."""
     rollouts: Rollouts
     texts: list[str]
     strict: np.ndarray
-    """(R,) rewards that are trained on, where a user brings none."""
+    """(R,) strict rewards, which are trained on unless a user gives others."""
     flexible: np.ndarray
-    """(R,)"""
+    """(R,) flexible rewards."""
     trained: np.ndarray
     """(R,) bool; the others are support rollouts."""
     own: Rewarded | None = None
-    """Rewards of a user's functions, in place of the strict ones."""
+    """Rewards of a user's functions, which replace the strict ones in training."""
     is_replay: np.ndarray | None = None
-    """(R,) bool: responses of earlier rounds; None where there are none."""
+    """(R,) bool, responses of earlier rounds; None where there are none."""
 
     @property
     def replayed(self) -> np.ndarray:
-        """(R,) whether a response is of an earlier round."""
+        """(R,) bool, whether a response was sampled in an earlier round."""
         return np.zeros(len(self.texts), dtype=bool) if self.is_replay is None else self.is_replay
 
     @property
@@ -50,11 +51,11 @@ class Samples(NamedTuple):
 
     @property
     def new(self) -> np.ndarray:
-        """Rows of the responses that this round sampled to train on."""
+        """Rows of the responses that were sampled in this round to be trained on."""
         return np.flatnonzero(self.trained & ~self.replayed)
 
     def differ(self) -> np.ndarray:
-        """(G,) whether a group's rewards differ."""
+        """Return whether (G,) a group's rewards differ."""
         lowest_G, highest_G = np.full(len(self.contexts), np.inf), np.full(len(self.contexts), -np.inf)
         np.minimum.at(lowest_G, self.group, self.reward)
         np.maximum.at(highest_G, self.group, self.reward)
@@ -67,7 +68,7 @@ class Samples(NamedTuple):
 
     @property
     def steps(self) -> np.ndarray | None:
-        """(T,) rewards of tokens, beside the outcome; None where there are none."""
+        """(T,) rewards of tokens in addition to the outcome; None where there are none."""
         return None if self.own is None else self.own.steps
 
     @property
@@ -77,7 +78,7 @@ class Samples(NamedTuple):
 
     @property
     def reward(self) -> np.ndarray:
-        """(R,) outcome and rewards of tokens together."""
+        """(R,) outcome plus the rewards of the response's tokens."""
         if self.steps is None:
             return self.outcome
         row_T = np.repeat(np.arange(len(self.texts)), self.rollouts.responses.lengths)
@@ -85,17 +86,17 @@ class Samples(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """The function that turns responses into rewards."""
+    """Scorer that turns responses into rewards."""
 
     verifier: str
     codec: Codec
     pool: MathPool
     rewards: RewardCaller | None = None
-    """A user's functions; None where the strict reward is trained on."""
+    """Caller of a user's functions; None where the strict reward is trained on."""
 
     def early(self, truths: Sequence[str]) -> OnResponses:
-        """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its
-        replies. truths: of the prompts (G,)."""
+        """Return a listener that lets math-verify begin with responses as they end, while others are still sampled;
+        `scored` then uses its replies. truths: of the prompts (G,)."""
 
         def ended(responses: Sequence[tuple[int, Sequence[int]]]) -> None:
             pairs = [in_doubt(self.verifier, self.codec.decode(list(tokens)), truths[g]) for g, tokens in responses]
@@ -113,8 +114,9 @@ class Judge(NamedTuple):
         problems: Problems | None = None,
         place: str = "",
     ) -> tuple[Samples, Checks]:
-        """Samples from rollouts of prompts (G,), whose last `support` of each group are not trained on; and what
-        math-verify did. problems (G,) and the place, in words, are for a user's rewards, which may refuse."""
+        """Return samples from rollouts of prompts (G,), whose last `support` of each group are not trained on, and the
+        counts of math-verify. problems (G,) and the place, in words, are for a user's rewards, which may raise
+        UserError."""
         responses = rollouts.responses
         texts = [self.codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
         scores = score(self.verifier, texts, [truths[g] for g in responses.group], self.pool)
@@ -128,14 +130,14 @@ class Judge(NamedTuple):
 
 
 def _asked(rollouts: Rollouts, texts: Sequence[str], problems: Problems, place: str) -> RewardBatch:
-    """The arguments of a user's rewards."""
+    """Return the arguments of a user's rewards."""
     responses, rows = rollouts.responses, problems.rows or ({},) * len(problems.answers)
     tokens = [responses.response(i).tolist() for i in range(len(texts))]
     return RewardBatch(place, problems.numbers, problems.shown, problems.answers, rows, responses.group, texts, tokens)
 
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:
-    """The samples of some groups, renumbered in their order."""
+    """Return the samples of some groups, renumbered in their order."""
     rows_r = (
         np.concatenate([np.flatnonzero(samples.group == g) for g in groups])
         if len(groups)
@@ -159,7 +161,7 @@ def chosen(samples: Samples, groups: np.ndarray) -> Samples:
 
 
 def joined(a: Samples, b: Samples) -> Samples:
-    """The groups of `a`, then those of `b`."""
+    """Return the groups of `a` followed by those of `b`."""
     x, y = a.rollouts.responses, b.rollouts.responses
     group_R, tokens_T = np.concatenate([x.group, y.group + len(x.prompts)]), np.concatenate([x.tokens, y.tokens])
     responses = Responses(
@@ -175,8 +177,8 @@ def joined(a: Samples, b: Samples) -> Samples:
 
 
 def with_signal(kept: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
-    """`kept` and the groups of one more try whose rewards differ, up to `wanted`; after the last try zero-variance
-    groups fill what is missing. And the rest."""
+    """Return `kept` with the groups of one more try whose rewards differ, up to `wanted`, and the remaining groups.
+    After the last try zero-variance groups fill up the number."""
     differ_G, have = tried.differ(), 0 if kept is None else len(kept.contexts)
     room = wanted - have - int(differ_G.sum()) if is_last else 0
     silent_g = np.flatnonzero(~differ_G)[: max(0, room)]
@@ -188,8 +190,8 @@ def with_signal(kept: Samples | None, tried: Samples, wanted: int, is_last: bool
 def baseline_sets(
     design: Design, samples: Samples, rewards: np.ndarray, windows: Windows | None
 ) -> tuple[Pool, np.ndarray]:
-    """The baseline sets of the groups, and which trained rows (n,) are kept; rewards (R,) as shaped, already in the
-    windows."""
+    """Return the baseline sets of the groups, and a mask of the trained rows (n,) that are kept; rewards (R,) after
+    penalties, which are already in the windows."""
     n, trained_R, rows_r = len(samples.contexts), samples.trained, np.flatnonzero(samples.trained)
     kept_r = np.ones(len(rows_r), dtype=bool)
     if design.sampling.keep:
@@ -204,29 +206,29 @@ def baseline_sets(
 
 
 class Replay(NamedTuple):
-    """A right response of n tokens, with what it was sampled with."""
+    """A right response of n tokens, with its log-probabilities when it was sampled."""
 
     tokens: np.ndarray
-    """(n,) ids."""
+    """(n,) token ids."""
     text: str
     old_logp: np.ndarray
     """(n,) log-probabilities under the trainer's policy of its round."""
     sampler_logp: np.ndarray
-    """(n,) those of the engine."""
+    """(n,) log-probabilities under the engine."""
     scores: tuple[float, float, float]
-    """Strict, flexible, and the reward before penalties."""
+    """Strict and flexible reward, and the reward before penalties."""
 
 
 class Replays:
-    """At most `most` right responses of each prompt, the newest ones."""
+    """Buffer of at most `most` right responses of each prompt, the newest ones."""
 
     def __init__(self, most: int):
         self.most = most
         self.of_prompt: dict[int, list[Replay]] = {}
 
     def push(self, samples: Samples, old_T: np.ndarray) -> None:
-        """Take in the new responses that ended and whose reward is 1 or more. old_T (T,): log-probabilities at the
-        start of their round."""
+        """Store the new responses that ended and have a reward of 1 or more. old_T (T,): log-probabilities at the start
+        of their round."""
         responses, logp_T = samples.rollouts.responses, samples.rollouts.logp
         for i in np.flatnonzero((samples.reward >= 1) & samples.rollouts.finished & ~samples.replayed):
             part = slice(responses.starts[i], responses.starts[i + 1])
@@ -237,9 +239,9 @@ class Replays:
             del kept[: -self.most]
 
     def join(self, samples: Samples) -> tuple[Samples, np.ndarray]:
-        """Put the responses that are held for its prompts behind the new ones of each group; and log-probabilities
-        (T,) under the policies that sampled them, nan for new responses. Raises UserError where rewards are of
-        tokens."""
+        """Return samples in which the stored responses to each prompt follow the new ones of its group; and
+        log-probabilities (T,) under the policies that sampled them, nan for new responses. Raises UserError for rewards
+        of tokens."""
         check(samples.steps is None, "sampling.replayed with rewards of tokens; allowed: rewards of whole responses")
         held = [self.of_prompt.get(int(context), []) for context in samples.contexts]
         replays, new = [one for kept in held for one in kept], samples.rollouts.responses
@@ -294,7 +296,7 @@ class Replays:
         }
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Hold what `arrays` gave."""
+        """Restore the buffer from the result of `arrays`."""
         self.of_prompt, starts, text_starts = {}, arrays["starts"], arrays["text_starts"]
         for i, context in enumerate(arrays["prompt"]):
             part = slice(starts[i], starts[i + 1])

@@ -1,7 +1,7 @@
-"""The trainer: a round in numbered sections, from prompts to new weights.
+"""Train a round in numbered sections, from prompts to new weights.
 
-The end of a name says along what an array runs: _T tokens, _R responses, _G groups (a prompt's responses), _K rollouts
-of a prompt; a small letter is a part of them, such as the responses that are trained on.
+The end of an array's name gives its axis: _T tokens, _R responses, _G groups (a prompt's responses), _K rollouts of a
+prompt. A small letter stands for a part of them, such as the responses that are trained on.
 """
 
 import math
@@ -47,44 +47,45 @@ class TrainerState:
     windows: Windows | None
     averages: np.ndarray | None
     bonus: np.ndarray | None
-    """(2,) of an entropy bonus with a target (`rftlab.shared.memory.empty_bonus`)."""
+    """(2,) state of an entropy bonus with a target (`rftlab.shared.memory.empty_bonus`)."""
     replays: Replays | None
     round: int = 0
-    """Rounds done."""
+    """Number of rounds done."""
     position: int = 0
-    """Batches of prompts taken from the order so far; more than rounds where groups are replaced."""
+    """Number of batches of prompts taken from the order so far, more than rounds where groups are replaced."""
     updates: int = 0
     rollouts: int = 0
-    """Responses sampled so far, support and greedy ones included."""
+    """Number of responses sampled so far, including support and greedy ones."""
     tokens: int = 0
-    """Tokens of these."""
+    """Number of tokens of these responses."""
     lowest: float = 0.0
     highest: float = 1.0
-    """Range of the rewards so far, 0 to 1 at least: what tells a hard prompt from an easy one."""
+    """Range of the rewards so far, at least 0 to 1, from which difficulty is computed."""
     totals: dict[str, float] = field(default_factory=dict)
     """Sums since the last evaluation."""
 
     def add(self, **amounts: float) -> None:
-        """Add to the totals."""
+        """Add amounts to the totals."""
         for name, amount in amounts.items():
             self.totals[name] = self.totals.get(name, 0.0) + float(amount)
 
 
 class Round(NamedTuple):
-    """The values of a round for the records."""
+    """Record of a round."""
 
     number: int
-    """From 0."""
+    """Number of the round, from 0."""
     samples: Samples
     rewards: np.ndarray
-    """(R,) after penalties."""
+    """(R,) rewards after penalties."""
     advantages: np.ndarray
-    """(R,) of the first token of a response, and of all where there is no discount; nan for support rollouts."""
+    """(R,) advantage of the first token of a response, and of all tokens without a discount; nan for support
+    rollouts."""
     others: tuple[tuple[str, Samples], ...]
-    """Responses that were sampled and scored, and are no part of the update: role, which is dropped (groups without
-    a signal that others replaced, or that are too many) or greedy (for a baseline), and samples."""
+    """Responses that were sampled and scored but are no part of the update, as pairs of role and samples. The role is
+    dropped (zero-variance groups that were replaced, or surplus groups) or greedy (for a baseline)."""
     diverged: bool
-    """Whether weights or a gradient are not finite, so that the round did not end."""
+    """Whether weights or a gradient were not finite, which ended the round early."""
 
 
 class Trainer:
@@ -100,13 +101,13 @@ class Trainer:
         pool: MathPool,
         rewards: RewardCaller | None = None,
     ):
-        """policy: the base model; as it is now it becomes the reference where the estimator asks for one. rewards: a
-        user's functions, in place of the task's strict reward."""
+        """Set up the trainer; policy: the base model, a copy of which becomes the reference where the estimator needs
+        one. rewards: a user's functions, in place of the task's strict reward."""
         self.run, self.policy, self.engine, self.data = run, policy, engine, data
         self.judge = Judge(data.verifier, codec, pool, rewards)
         self.reference = policy.reference() if run.needs_reference else None
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
-        """Checksum of the base model, where it is read after the first round too: as the reference, or under
+        """Checksum of the base model, where it is still needed after the first round: as the reference, or under
         adapters."""
         self.optimizer = make_optimizer(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
@@ -119,7 +120,8 @@ class Trainer:
         )
 
     def next_contexts(self) -> np.ndarray:
-        """Numbers of the prompts that come next: epoch order, reshuffled, the last partial batch dropped."""
+        """Return the numbers of the next prompts: in the order of the epoch, reshuffled for each epoch, without its
+        last partial batch."""
         return batch_rows(len(self.data.train.answers), self.run.design.batch_size, self.run.seed, self.state.position)
 
     def round(self) -> Round:
@@ -138,8 +140,8 @@ class Trainer:
         tokens_t = token_indices(responses.starts, rows_r)
         trained, sampler_logp_t = responses.take(rows_r), samples.rollouts.logp[tokens_t]
 
-        # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their
-        # place
+        # 4 old and reference log-probabilities; on policy the update computes the old ones, and until then the
+        # sampler's stand in for them
         with self.meter.phase("log_probs"):
             old_T, ref_T, squares_T = self._log_probs(samples, rows_r, tokens_t, past_T)
 
@@ -149,7 +151,7 @@ class Trainer:
         steps_t = None if samples.steps is None else samples.steps[tokens_t]
         columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
         given_r, greedy = self._baseline(samples, rows_r)
-        # A moving average precedes its round's rewards, and a window holds them: so the first is read before this.
+        # A moving average excludes this round's rewards and a window includes them, so the average is read before this.
         self._remember(samples, rewards_R, new_r)
         if state.replays is not None:
             state.replays.push(samples, old_T)
@@ -210,8 +212,8 @@ class Trainer:
         return Round(index, samples, rewards_R, advantages_R, (*dropped, *greedy), diverged)
 
     def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
-        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the
-        dropped ones of each."""
+        """Return one batch of prompts with its scored responses; with several tries, the groups that have a signal, and
+        the dropped groups of each try."""
         wanted, tries = self.run.design.batch_size, self.run.design.sampling.tries
         if tries == 1:
             return self._try(), []
@@ -238,9 +240,9 @@ class Trainer:
         )
 
     def _scored(self, contexts_G: np.ndarray, counts_G: np.ndarray, temperature: float, support: int) -> Samples:
-        """Scored responses to prompts, which count as spent."""
+        """Sample and score responses to prompts, and add them to the counts."""
         run, state = self.run, self.state
-        # The batch's number, not the round's: within a round a prompt may come up again.
+        # The random numbers are keyed by the batch instead of the round, because a prompt may occur twice in a round.
         draws = Draws(run.seed, ROLLOUT, state.position - 1)
         with self.meter.phase("sample"):
             problems = self.data.train.take(contexts_G)
@@ -268,15 +270,15 @@ class Trainer:
         return samples
 
     def count_checks(self, checks: Checks) -> None:
-        """Add what math-verify did to the totals."""
+        """Add the counts of math-verify to the totals."""
         self.state.add(**{f"checks_{name}": amount for name, amount in vars(checks).items()})
 
     def _log_probs(
         self, samples: Samples, rows_r: np.ndarray, tokens_t: np.ndarray, past_T: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere, and the sums of squares of the
-        old policy where the baseline reads them; of all responses where a penalty enters rewards. past_T: old ones of
-        replayed responses, nan for others."""
+        """Return old and reference log-probabilities (T,) of trained responses, nan elsewhere, and the sums of squares
+        of the old policy where the baseline needs them. Where a KL penalty is in the reward they cover all responses.
+        past_T: old log-probabilities of replayed responses, nan for others."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
             rows_r, tokens_t = np.arange(len(samples.texts)), np.arange(len(responses.tokens))
@@ -295,8 +297,8 @@ class Trainer:
         return old_T, ref_T, squares_T
 
     def _baseline(self, samples: Samples, rows_r: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
-        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy
-        responses that they come from."""
+        """Return baselines (len(rows),) that exclude this round's rewards, where the estimator needs them, and the
+        greedy responses that they come from."""
         kind, group_r = self.run.design.estimator.advantage.baseline, samples.group[rows_r]
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
@@ -325,8 +327,9 @@ class Trainer:
         corrected_T: np.ndarray | None,
         counted: np.ndarray,
     ):
-        """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they
-        ended at a gradient that is not finite. counted: prompts of the responses that means over responses count."""
+        """Make the updates of a round, each on its prompts. Return log-probabilities (T,) before them, and whether a
+        gradient was not finite, which ends them. counted: prompts of the responses that count in means over
+        responses."""
         design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
@@ -356,7 +359,7 @@ class Trainer:
         return done.logp if on_policy else old_T, False
 
     def _keys(self, mine: Responses) -> np.ndarray | None:
-        """Values that a mask reads at tokens besides log-probabilities: random numbers (n,) to draw by, or
+        """Return the values that a mask needs at tokens besides log-probabilities: random numbers (n,) for draws, or
         entropies."""
         mask, n = self.run.design.estimator.mask, len(mine.tokens)
         if isinstance(mask, TopEntropy):

@@ -1,5 +1,5 @@
-"""One update of a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser
-steps; and the check that engine and trainer give a batch the same log-probabilities."""
+"""Update a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser steps.
+Also check that engine and trainer give a batch the same log-probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -20,31 +20,31 @@ from rftlab.shared.prepare import Batch
 
 
 def add_gradient(columns: Sequence[torch.Tensor], slopes: Sequence[np.ndarray]) -> None:
-    """Add the gradient of -J to the parameters: columns (n,) of tokens with their graph, on one device and of one
+    """Add the gradient of -J to the parameters, from columns (n,) of tokens with their graph, on one device and of one
     number type, and dJ/dcolumn (n,) of each."""
     (sent,) = send([-np.stack(slopes)], columns[0].device, columns[0].dtype)
     torch.autograd.backward(list(columns), list(sent))
 
 
 def batch_part(batch: Batch, tokens: np.ndarray) -> Batch:
-    """The slice of a frozen batch that a micro-batch sees; tokens (n,) are those of whole responses."""
+    """Return the slice of a frozen batch for a micro-batch; tokens (n,) are those of whole responses."""
     return Batch(*(column[tokens] for column in batch))
 
 
 class Updated(NamedTuple):
-    """The record of an update: its objective, sums over its tokens, and the log-probabilities (T,) at which it was
-    weighed."""
+    """Record of an update: its objective, sums over its tokens, and the log-probabilities (T,) at which weights were
+    computed."""
 
     objective: float
     clipped: int
     kl: float
     logp: np.ndarray
     entropy: float
-    """Mean over its tokens, nan where no bonus asks for it."""
+    """Mean entropy over its tokens; nan without an entropy bonus."""
 
 
 def make_optimizer(policy, spec: AdamW) -> torch.optim.Optimizer:
-    """AdamW at rest."""
+    """Return the AdamW optimiser of a policy, without moments yet."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
     return torch.optim.AdamW(
         parameters, spec.learning_rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True
@@ -52,7 +52,7 @@ def make_optimizer(policy, spec: AdamW) -> torch.optim.Optimizer:
 
 
 def rate_at(spec: AdamW, step: int) -> float:
-    """Learning rate of the step'th update, from 0."""
+    """Return the learning rate of the step'th update, from 0."""
     return spec.learning_rate * min(1.0, (step + 1) / max(1, spec.warmup_steps))
 
 
@@ -68,9 +68,9 @@ def accumulate(
 
     J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding.
     policy: has micro_batches and log_probs.
-    on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not
-    read.
-    bonus: coefficient of the entropy bonus; that of the estimator where none is given.
+    on_policy: use the log-probabilities computed here as the old ones, so that every ratio is 1, and ignore the
+    batch's.
+    bonus: coefficient of the entropy bonus; by default the estimator's.
     """
     bonus, bonus_T = estimator.entropy if bonus is None else bonus, None
     if bonus:
@@ -80,7 +80,7 @@ def accumulate(
         tokens_t = token_indices(responses.starts, rows_r)
         logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=estimator.has_bonus)
         columns = [logp_t] if entropy_t is None else [logp_t, entropy_t]
-        now = torch.stack([column.detach() for column in columns]).cpu().numpy()  # the one wait for a device
+        now = torch.stack([column.detach() for column in columns]).cpu().numpy()  # the only wait for a device
         found_T[tokens_t] = now[0]
         part = batch_part(batch, tokens_t)
         if on_policy:
@@ -101,15 +101,15 @@ def accumulate(
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:
-    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not
-    finite; nan where a weight then is not."""
+    """Make one step along the gradient, which is then set to 0, and return its norm before clipping. No step is made
+    where the norm is not finite; nan is returned where a weight then is not finite."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.max_grad_norm))
     if math.isfinite(norm):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(spec, index)
         optimizer.step()
-        # Sums are stacked first, so that a device is waited for once and not for each parameter.
+        # Sums are stacked first, so that a device is waited for once instead of for each parameter.
         finite = math.isfinite(torch.stack([parameter.detach().sum() for parameter in parameters]).sum())
         norm = norm if finite else math.nan
     optimizer.zero_grad()
@@ -117,7 +117,7 @@ def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> f
 
 
 def rows_between(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Rows whose group lies in low .. high-1."""
+    """Return the rows whose group lies in low .. high-1."""
     return np.flatnonzero((batch_groups >= low) & (batch_groups < high))
 
 
@@ -128,9 +128,9 @@ def check_mismatch(
     round_index: int,
     truncation: Truncation = WHOLE,
 ) -> float:
-    """Mean |difference| of log-probabilities (T,) of a round's tokens, 0 of none. Where the sampler leaves out tokens
-    its own are higher rightly, so only differences in the other direction count. Raises UserError where the mean is
-    above the threshold."""
+    """Return the mean |difference| of log-probabilities (T,) of a round's tokens, 0 without tokens. Where the sampler
+    truncates, its log-probabilities are rightly higher, so only differences in the other direction count. Raises
+    UserError where the mean is above the threshold."""
     gaps = trainer_logp - sampler_logp
     difference = float((np.abs(gaps) if truncation == WHOLE else gaps.clip(0)).mean()) if len(gaps) else 0.0
     check(

@@ -15,41 +15,41 @@ from rftlab.shared.plumbing.errors import check, check_choice
 
 FAMILIES = (paper, baselines, signs, groups, ratios, masks, corrections, libraries, absent)
 SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
-"""The cards that come with the package; `CARDS` has those of custom functions besides (custom.py)."""
+"""The cards that come with the package; `CARDS` also has those of custom functions (custom.py)."""
 CARDS = dict(SHIPPED)
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 
 
 def find_name(name: str) -> str:
-    """The name of a card that is this one in any case, with - for _; the name itself where none is."""
+    """Return the name of the card that equals `name` up to case and - for _, or `name` itself where there is none."""
     if not isinstance(name, str):
         return name
     if name not in CARDS:
-        load_known()  # installed packages may have it
+        load_known()  # installed packages may define it
     alike = {one.lower(): one for one in CARDS}
     return name if name in CARDS else alike.get(name.lower().replace("-", "_"), name)
 
 
 def preset(name: str) -> Estimator:
-    """The estimator of that name, in any case. Raises UserError for an unknown name, with the known ones, and for a
-    method that cannot exist here, with the reason."""
+    """Return the preset estimator of a name, in any case. Raises UserError for an unknown name, with the known ones,
+    and for a method that cannot exist here, with the reason."""
     name = find_name(name)
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
-    if name not in SHIPPED:  # with what its functions are now
+    if name not in SHIPPED:  # with the present identities of its functions
         PRESETS[name] = _identified(PRESETS[name])
         CARDS[name] = replace(CARDS[name], estimator=PRESETS[name])
     return PRESETS[name]
 
 
 def custom_part(estimator: Estimator) -> CustomAdvantage | CustomSurrogate | None:
-    """The part of an estimator that is a custom function; None where none is."""
+    """Return the part of an estimator that is a custom function, or None."""
     parts = (estimator.advantage, estimator.surrogate)
     return next((part for part in parts if isinstance(part, CustomAdvantage | CustomSurrogate)), None)
 
 
 def _identified(estimator: Estimator) -> Estimator:
-    """The estimator with the identities that its functions have now."""
+    """Return the estimator with the identities that its custom functions have now."""
     for part in (estimator.advantage, estimator.surrogate):
         if isinstance(part, CustomAdvantage | CustomSurrogate):
             changed: dict[str, Any] = {part.kind: replace(part, source=current_identity(part))}
@@ -58,10 +58,10 @@ def _identified(estimator: Estimator) -> Estimator:
 
 
 def estimator_name(estimator: Estimator) -> str:
-    """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
-    from its default."""
+    """Return the name of the preset that equals `estimator`; otherwise its baseline, `custom` and a hash of every knob
+    that differs from its default."""
     if custom_part(estimator) is not None and estimator not in PRESETS.values():
-        load_known()  # a process of its own has not read the files yet
+        load_known()  # a new process has not loaded the files yet
         for name in PRESETS.keys() - SHIPPED.keys():
             preset(name)
     known_name = next((name for name, known in PRESETS.items() if known == estimator), None)

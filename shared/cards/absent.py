@@ -1,4 +1,4 @@
-"""Methods that cannot exist here, and what they would need."""
+"""Cards of methods that cannot run here, with what they would need."""
 
 from functools import partial
 

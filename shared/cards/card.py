@@ -1,5 +1,4 @@
-"""The fields of an estimator card besides the estimator itself, and the knobs of a card that differ from their
-defaults."""
+"""The card of a named estimator, and the list of its knobs that differ from their defaults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -11,7 +10,7 @@ from rftlab.shared.estimator import Estimator
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A named estimator of the field and its story.
+    """A named estimator of the field: its configuration, formula, source and properties.
 
     In formulas r is a reward, ρ the ratio of a token to the policy that sampled it, o a response, s a score (grad log
     pi), p and q the chances of success and failure, K the rollouts of a context. W is the factor of a context's mean
@@ -26,27 +25,28 @@ class Card:
     estimator: Estimator | None
     """None where the method needs what this project does not have; `note` says what."""
     formula: str = ""
-    """One or two lines."""
+    """The formula of the estimator, in one or two lines."""
     bias: str = ""
     """Unbiased or not, for what, and what decides the variance."""
     checks: tuple[str, ...] = ()
-    """Theory checks that show it."""
+    """Names of the theory checks that show the statements of `bias`."""
     sampling: Sampling = field(default_factory=Sampling)
     """The part of the method that decides which rollouts are trained on."""
     replay_window: int = 0
-    """The design's replay window, where the method is one."""
+    """Replay window of the design, where the method needs one."""
     rollouts: int = 8
     """Rollouts per context in the command that the card shows; 1 where no group is needed."""
     mirrors: str = ""
-    """Library and version whose convention the constants are."""
+    """Library and version from which the constants are taken."""
     alias: str = ""
-    """Card whose weights this one has wherever a response has one advantage."""
+    """Name of another card that gives the same weights wherever all tokens of a response have one advantage."""
     note: str = ""
-    """The special parts, and those that the knobs leave out."""
+    """Parts of the method that are unusual, and parts that the knobs leave out."""
 
 
 class EstimatorKnob(NamedTuple):
-    """A field that differs from its default; where a part has another kind, its name stands for the value."""
+    """A field whose value differs from its default. Where a part has another class, the class names stand for the
+    values."""
 
     path: str
     value: object
@@ -54,8 +54,8 @@ class EstimatorKnob(NamedTuple):
 
 
 def changed_knobs(value, default, path: str) -> Iterator[EstimatorKnob]:
-    """Fields of a dataclass, however deep, that differ from those of `default`; of its own defaults where the kinds
-    differ."""
+    """Yield the fields of a dataclass, at any depth, that differ from those of `default`, or from its own defaults
+    where the two classes differ."""
     if type(value) is not type(default):
         yield EstimatorKnob(path, type(value).__name__, type(default).__name__)
         default = type(value)()
@@ -68,7 +68,7 @@ def changed_knobs(value, default, path: str) -> Iterator[EstimatorKnob]:
 
 
 def all_knobs(card: Card) -> list[EstimatorKnob]:
-    """Every knob of a card that differs from the default, under the names of the command line."""
+    """Return every knob of a card that differs from its default, under the names of the command line."""
     window = [EstimatorKnob("replay_window", card.replay_window, 0)] if card.replay_window else []
     of_estimator = changed_knobs(card.estimator, Estimator(), "estimator") if card.estimator else ()
     return [*of_estimator, *changed_knobs(card.sampling, Sampling(), "sampling"), *window]

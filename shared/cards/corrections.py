@@ -1,4 +1,4 @@
-"""Corrections for a sampler that is not quite the trainer: other kernels, other precision, stale weights."""
+"""Cards of corrections for a sampler that differs from the trainer: other kernels, other precision, stale weights."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ _card = partial(Card, family="The sampler is not the trainer")
 
 
 def _grpo(correction: Correction) -> Estimator:
-    """GRPO without KL, mean over tokens, which every correction here is put on."""
+    """Return GRPO without KL and with a mean over tokens, to which each correction of this file is added."""
     return Estimator(ZSCORE, Clip(), aggregation=Aggregation("token_mean"), correction=correction)
 
 

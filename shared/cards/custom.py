@@ -1,4 +1,4 @@
-"""Custom estimators: a function under a decorator becomes a card, and all that a card can do.
+"""Decorators that register a custom function as an estimator with a card, which then works like any other.
 
 @rl.advantage("median_mad")
 def median_mad(rewards, pool):
@@ -26,22 +26,23 @@ from rftlab.shared.plumbing.errors import check, check_choice
 Function = TypeVar("Function", bound=Callable)
 FAMILY = "Your own"
 Scope = Literal["group", "batch"]
-"""Whether the advantages of a group may depend on the other groups of a round."""
+"""Whether a group's advantages may depend on the other groups of the round: "group" for no, "batch" for yes."""
 
 
 def advantage(name: str, *, batched: bool = False, scope: Scope = "group", **choices) -> Callable[[Function], Function]:
-    """Make a function of a group's rewards an estimator of that name.
+    """Register a function of a group's rewards as the estimator `name`.
 
     The function gets `rewards` (K,) of the responses that are trained on and, where its second parameter is called pool
     or has no default, `pool` (n,), the group's baseline set: those rewards, support rollouts, the replay window. Both
     are float64, and cannot be written to. It returns advantages (K,), finite float64. Equal arguments must give equal
-    results: they are kept. A function that numba compiled is called from compiled code.
+    results, because results are kept. A function that numba compiled is called from compiled code.
 
-    batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
-    a group's advantages must not depend on the other groups. scope: "batch" for a function that takes them so too, and
-    may look at all of a round, as James-Stein and whitening do. choices: fields of `Estimator` that differ from their
-    defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and for a
-    name that a shipped estimator has, or another function of the files that are being read, or that is none.
+    batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K); a
+    group's advantages must not depend on the other groups. scope: "batch" for a function that takes such arrays too,
+    and may use all groups of a round, as James-Stein and whitening do. choices: fields of `Estimator` that differ from
+    their defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and
+    for a name that is invalid, or taken by a shipped estimator or by another function of the files that are being
+    loaded.
     """
     _check_name(name)
 
@@ -59,7 +60,7 @@ def advantage(name: str, *, batched: bool = False, scope: Scope = "group", **cho
 
 
 def surrogate(name: str, **choices) -> Callable[[Function], Function]:
-    """Make a function of tokens an estimator of that name, with the advantages of GRPO unless `choices` has others.
+    """Register a function of tokens as the estimator `name`, with GRPO's advantages unless `choices` has others.
 
     The function gets advantage, logp and old_logp (T,), float64, which cannot be written to. It returns a pair of
     finite float64 arrays (T,): the objective of each token, and its derivative with respect to logp. choices: fields of
@@ -78,7 +79,7 @@ def surrogate(name: str, **choices) -> Callable[[Function], Function]:
 
 
 def card_of(function: Callable) -> str | None:
-    """The name of a function's card; None where it has none."""
+    """Return the name of a function's card, or None where it has none."""
     for name, card in CARDS.items():
         part = None if card.estimator is None else custom_part(card.estimator)
         if part is not None and python_function(registered(part).function) is python_function(function):
@@ -101,7 +102,8 @@ def _check_function(name: str, function: Callable, counts: tuple[int, ...], said
 
 
 def _needed(function: Callable) -> int:
-    """How many arguments a function must be given by place; -1 where that is not all, or not known."""
+    """Return the number of arguments that must be given by position; -1 where others are needed too, or none is
+    known."""
     try:
         parameters = inspect.signature(python_function(function)).parameters.values()
     except (ValueError, TypeError):

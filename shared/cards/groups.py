@@ -1,4 +1,4 @@
-"""Estimators that compare the responses of one context, beyond GRPO and RLOO."""
+"""Cards of estimators that compare the responses of one context, other than GRPO and RLOO."""
 
 from functools import partial
 

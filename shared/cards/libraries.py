@@ -1,5 +1,5 @@
-"""The same names in different libraries: what each of them runs by default. Constants only; a library's other
-features are no part of it."""
+"""Cards of the defaults of different libraries under the same names. They hold constants only, and none of a library's
+other features."""
 
 import math
 from functools import partial
@@ -17,7 +17,7 @@ from rftlab.shared.estimator import Estimator
 _card = partial(Card, family="Conventions of libraries")
 TOKEN_MEAN = Aggregation("token_mean")
 LENGTH = 1024
-"""Stands for a library's constant length or padded width."""
+"""Placeholder for a library's constant length or padded width, in tokens."""
 
 AGG_MODES: dict[str, dict[str, Aggregation]] = {
     "verl 0.9.1": {
@@ -40,7 +40,7 @@ AGG_MODES: dict[str, dict[str, Aggregation]] = {
         "seq-mean-token-sum-norm": Aggregation("token_sum", length=LENGTH),
     },
 }
-"""The `agg_mode` of each version of verl, by version and name. A mode that a version does not have is absent."""
+"""Aggregations of verl by version and `agg_mode`. A mode that a version does not have is absent."""
 
 CARDS = (
     _card(

@@ -1,2 +1,2 @@
-"""The choices that make up an estimator, one file each: what a run is told, and the numbers that kernels take of it.
-Nothing here is compiled."""
+"""Configurations of an estimator's choices, one file each, with the numbers that kernels take from them. Nothing here
+is compiled."""

@@ -1,4 +1,4 @@
-"""From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
+"""Configuration of advantages: a credit, minus a baseline, divided by a scale, and whitened where asked for."""
 
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -8,15 +8,16 @@ from rftlab.shared.plumbing.errors import check, check_choice, check_finite, cod
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best", "james_stein"]
-"""Of the group's own set: where that holds one reward, `singleton` decides."""
+"""Baselines from the group's own baseline set; `singleton` decides where that set holds one reward."""
 GivenBaseline = Literal["greedy", "moving_average", "value", "optimal", "optimal_token"]
-"""Found by a level and handed over: they need more than the rewards of the batch."""
+"""Baselines that the simulator or the trainer computes and hands over, because they need more than the rewards of the
+batch."""
 PER_TOKEN = ("value", "optimal_token")
-"""Given baselines that have a number for each token."""
+"""Given baselines that have one number for each token."""
 BaselineKind = Literal["none", GroupBaseline, "batch_mean", "constant", GivenBaseline]
 ScaleKind = Literal["none", "group_std", "others_std", "group_mean", "batch_std", "nonzero"]
 GROUP_SCALES = ("group_std", "others_std", "group_mean")
-"""Of the group's own set."""
+"""Scales that are computed from the group's own baseline set."""
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
 CombineKind = Literal["rewards", "advantages"]
@@ -50,7 +51,7 @@ ZERO = code_for(SingletonRule, "zero")
 ERROR = code_for(SingletonRule, "error")
 OF_SUM = code_for(CombineKind, "rewards")
 OF_EACH = code_for(CombineKind, "advantages")
-"""The numbers by which kernels know these choices."""
+"""Integer codes by which kernels know these choices."""
 
 
 @config
@@ -144,22 +145,22 @@ class Advantage:
 
     @property
     def given(self) -> bool:
-        """Whether a level finds the baseline and hands it over."""
+        """Whether the baseline is computed by the simulator or the trainer and handed over."""
         return self.baseline in get_args(GivenBaseline)
 
     @property
     def of_group(self) -> bool:
-        """Whether a group of one needs the singleton rule."""
+        """Whether the singleton rule applies to a baseline set of one reward."""
         return self.baseline in get_args(GroupBaseline) or self.scale in GROUP_SCALES
 
     @property
     def of_lengths(self) -> bool:
-        """Whether it asks how long responses are."""
+        """Whether advantages depend on the lengths of responses."""
         return self.baseline == "length_weighted" or self.whiten == "tokens"
 
     @property
     def of_tokens(self) -> bool:
-        """Whether it may come from rewards at tokens, each in its place."""
+        """Whether advantages can be computed from rewards at single tokens."""
         return (
             (self.given or self.baseline == "none")
             and self.scale == "none"
@@ -196,7 +197,7 @@ class CustomAdvantage(Advantage):
     name: str = ""
     """Name under which the function was registered."""
     source: str = ""
-    """Its identity: what ran with one function is never taken for what another one does."""
+    """Identity of the function, a checksum. Results of one function are never used for another."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -208,17 +209,17 @@ class CustomAdvantage(Advantage):
 
     @property
     def of_tokens(self) -> bool:
-        """Rewards at tokens add up to those of responses."""
+        """Always False: the rewards at tokens are summed over a response before the function gets them."""
         return False
 
     @property
     def of_batch(self) -> bool:
-        """A whole round is handed to the function at once."""
+        """Always True: the function gets all groups of a round at once."""
         return True
 
 
 class AdvantageRule(NamedTuple):
-    """An `Advantage` for kernels."""
+    """The numbers of an `Advantage` that kernels take."""
 
     credit: int
     k: int
@@ -238,7 +239,7 @@ class AdvantageRule(NamedTuple):
 
 
 def advantage_rule(spec: Advantage) -> AdvantageRule:
-    """The numbers that kernels take."""
+    """Return the numbers of an advantage's configuration that kernels take."""
     return AdvantageRule(
         credit=code_for(CreditKind, spec.credit),
         k=spec.k,

@@ -1,4 +1,4 @@
-"""Aggregation as data: the share of each token in the batch objective, J = sum_t share_t j_t.
+"""Configuration of the aggregation: the share of each token in the batch objective, J = sum_t share_t j_t.
 
 Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing. The
 micro-batches of `micro_batch_token_mean` are part of the objective, whatever the split.
@@ -59,18 +59,18 @@ class Aggregation:
 
 
 class AggregationRule(NamedTuple):
-    """An `Aggregation` for kernels."""
+    """The numbers of an `Aggregation` that kernels take."""
 
     kind: int
     length: float
     eps: float
     count_empty: bool
-    """Whether responses without tokens count among the rows; they have their place in a micro-batch."""
+    """Whether responses without tokens count in means over responses; in a micro-batch they always take a place."""
     micro_batch: int
 
 
 def aggregation_rule(spec: Aggregation) -> AggregationRule:
-    """The numbers that kernels take."""
+    """Return the numbers of an aggregation's configuration that kernels take."""
     check_choice("aggregation.empty", spec.empty, ("skip", "count"))
     length = 1.0 if spec.length is None else float(spec.length)
     kind, count_empty = code_for(AggregationKind, spec.kind), spec.empty == "count" or spec.micro_batch is not None

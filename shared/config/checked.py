@@ -1,4 +1,4 @@
-"""Configurations whose fields hold what they are declared to hold."""
+"""Dataclasses of configurations, whose values are checked against the declared types of their fields."""
 
 import sys
 from collections import namedtuple
@@ -16,8 +16,8 @@ _WORDS: dict[Any, str] = {int: "a whole number", float: "a real number", bool: "
 
 @dataclass_transform(frozen_default=True)
 def config(kind: type[Kind]) -> type[Kind]:
-    """`dataclass(frozen=True)` that raises UserError, before its `__post_init__`, for a value of another type than its
-    field's: whole and real numbers, texts, switches, parts, and tuples of these."""
+    """Make a class a frozen dataclass that raises UserError, before its `__post_init__`, for a value whose type differs
+    from its field's: whole and real numbers, texts, switches, parts, and tuples of these."""
     own: Callable[[Any], None] = getattr(kind, "__post_init__", _nothing)
 
     def checked(self: Any) -> None:
@@ -34,8 +34,8 @@ def config(kind: type[Kind]) -> type[Kind]:
 
 
 def identity(made: Any, later: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A configuration as nested dictionaries, without the fields of `later` (part, name, value) that have that value.
-    They came after runs were kept, and such runs keep the identity that they had before."""
+    """Return a configuration as nested dictionaries, without the fields in `later` (part, name, value) that have the
+    value given there. Such fields were added after runs were stored, and those runs keep their identity."""
     facts: dict[str, Any] = asdict(made)
     for part, values in later.items():
         place = reduce(dict.__getitem__, part.split("."), facts)
@@ -46,21 +46,21 @@ def identity(made: Any, later: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def rule_of_numbers(name: str, choices: Any, *codes: str) -> Any:
-    """A named tuple for kernels, for a union of configurations: `kind`, whole numbers under the names `codes`, and the
-    real numbers of every configuration under their names; all are 0 where they are not given."""
+    """Return a named tuple type for kernels that covers a union of configurations. Its fields are `kind`, whole numbers
+    under the names `codes`, and the real numbers of every configuration under their names; each defaults to 0."""
     reals = dict.fromkeys(field.name for choice in get_args(choices) for field in fields(choice) if field.type is float)
-    caller = sys._getframe(1).f_globals["__name__"]  # numba's cache finds the type there
+    caller = sys._getframe(1).f_globals["__name__"]  # numba's cache looks the type up in the caller's module
     made: Any = namedtuple
     return made(name, ("kind", *codes, *reals), defaults=(0,) * (1 + len(codes)) + (0.0,) * len(reals), module=caller)
 
 
 def _nothing(self: Any) -> None:
-    """There is nothing else to check."""
+    """Do nothing, for classes without checks of their own."""
 
 
 @cache
 def _hints(kind: Any) -> dict[str, tuple]:
-    """The types of fields that can be checked here; a field of names is looked at by its class."""
+    """Return the types of the fields that can be checked here. A field of names is checked by the class itself."""
     hints = get_type_hints(kind)
     every = {field.name: get_args(hints[field.name]) or (hints[field.name],) for field in fields(kind)}
     every |= {name: (hints[name],) for name in every if get_origin(hints[name]) is tuple}
@@ -70,7 +70,7 @@ def _hints(kind: Any) -> dict[str, tuple]:
 def _known(kind: Any) -> bool:
     if get_origin(kind) is tuple:
         return get_args(kind)[-1:] == (Ellipsis,) and _known(get_args(kind)[0])
-    return isinstance(kind, type) and kind is not Any  # from Python 3.11 on that is a class
+    return isinstance(kind, type) and kind is not Any  # from Python 3.11 on Any is a class
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -79,7 +79,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is int or kind is float:
         return isinstance(value, Integral if kind is int else Real) and (
             not isinstance(value, int) or abs(value) < 2**1000
-        )  # what a float can hold
+        )  # within the range of a float
     if kind is bool:
         return isinstance(value, Integral) and value in (0, 1)
     return isinstance(value, kind)

@@ -1,5 +1,5 @@
-"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other
-precision, stale weights)."""
+"""Configuration of the importance correction, for a sampler that differs from the trainer's policy (other kernels,
+other precision, stale weights)."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -42,7 +42,7 @@ class Correction:
 
 
 class CorrectionRule(NamedTuple):
-    """A `Correction` for kernels."""
+    """The numbers of a `Correction` that kernels take."""
 
     kind: int
     level: int
@@ -51,7 +51,7 @@ class CorrectionRule(NamedTuple):
 
 
 def correction_rule(spec: Correction) -> CorrectionRule:
-    """The numbers that kernels take."""
+    """Return the numbers of a correction's configuration that kernels take."""
     return CorrectionRule(
         code_for(CorrectionKind, spec.kind),
         code_for(CorrectionLevel, spec.level),

@@ -1,4 +1,4 @@
-"""Estimators of KL(pi || reference) from the log-probability of one sampled token, and their derivatives."""
+"""Configuration of the KL penalty, which is estimated from the log-probability of one sampled token."""
 
 import math
 from typing import Literal, NamedTuple, get_args
@@ -57,7 +57,7 @@ class KL:
 
 
 class KLRule(NamedTuple):
-    """A `KL` for kernels."""
+    """The numbers of a `KL` that kernels take."""
 
     kind: int
     straight_through: bool
@@ -70,7 +70,7 @@ class KLRule(NamedTuple):
 
 
 def kl_rule(spec: KL) -> KLRule:
-    """The numbers that kernels take."""
+    """Return the numbers of a KL penalty's configuration that kernels take."""
     check_choice("kl.place", spec.place, ("loss", "reward"))
     check_choice("kl.anchor", spec.anchor, ("base", "old"))
     limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)

@@ -1,9 +1,9 @@
-"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else
-changes.
+"""Configurations of masks, which leave tokens out of an update at the current policy. The share of a masked token is 0;
+nothing else changes.
 
-`apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a
-token or a response alone, so a micro-batch can be masked by itself; those of OF_BATCH compare the tokens of the whole
-optimiser batch.
+`apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift depend on a
+single token or response, so a micro-batch can be masked by itself; the masks in OF_BATCH compare the tokens of the
+whole optimiser batch.
 """
 
 from typing import Any, Literal, get_args
@@ -120,11 +120,11 @@ OF_KL = code_for(Measure, "kl")
 
 
 MaskRule = rule_of_numbers("MaskRule", Mask, "measure")
-"""A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that name."""
+"""Type of a mask for kernels: its kind, and the fields of all kinds by name, 0 where this kind has no such field."""
 
 
 def mask_rule(spec: Mask) -> Any:
-    """The numbers that kernels take."""
+    """Return the numbers of a mask's configuration that kernels take."""
     codes = {"measure": code_for(Measure, spec.measure)} if isinstance(spec, Divergence) else {}
     numbers = {name: float(value) for name, value in vars(spec).items() if name not in codes}
     return MaskRule(code_for(Mask, type(spec)), **codes, **numbers)

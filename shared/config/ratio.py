@@ -1,4 +1,4 @@
-"""The ratio that a surrogate looks at: of a token, or of a whole response."""
+"""Configuration of the ratio that a surrogate reads: that of a token, or of a whole response."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -35,7 +35,7 @@ class Ratio:
 
 
 class RatioRule(NamedTuple):
-    """A `Ratio` for kernels."""
+    """The numbers of a `Ratio` that kernels take."""
 
     level: int
     floor: float
@@ -43,5 +43,5 @@ class RatioRule(NamedTuple):
 
 
 def ratio_rule(spec: Ratio) -> RatioRule:
-    """The numbers that kernels take."""
+    """Return the numbers of a ratio's configuration that kernels take."""
     return RatioRule(code_for(RatioLevel, spec.level), float(spec.floor), float(spec.cap))

@@ -1,4 +1,4 @@
-"""The spending of a round's rollouts, and the choice of those that are trained on."""
+"""Configuration of sampling: how a round spends its rollouts, and which of them are trained on."""
 
 from typing import Literal, get_args
 

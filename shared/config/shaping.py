@@ -1,5 +1,5 @@
-"""Penalties on a response's reward before advantages are computed: a KL penalty in the reward, and a penalty on
-its length."""
+"""Configuration of penalties that are subtracted from a response's reward before advantages are computed: a KL penalty
+and a penalty on length."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class Length:
 
 
 class ShapingRule(NamedTuple):
-    """The numbers of `Length` for kernels, and whether there is anything to take off."""
+    """The numbers of `Length` that kernels take, and whether any penalty is subtracted from rewards."""
 
     active: bool
     coef: float
@@ -39,6 +39,6 @@ class ShapingRule(NamedTuple):
 
 
 def shaping_rule(length: Length, kl) -> ShapingRule:
-    """The numbers that kernels take; `kl` is the estimator's `KLRule`."""
+    """Return the numbers of the length penalty that kernels take; `kl` is the estimator's `KLRule`."""
     active = length.coef > 0 or (kl.kind != NONE and kl.in_reward > 0)
     return ShapingRule(active, float(length.coef), float(length.limit), float(length.buffer))

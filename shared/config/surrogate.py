@@ -145,12 +145,12 @@ def _check_range(spec) -> None:
 
 
 SurrogateRule = rule_of_numbers("SurrogateRule", Surrogate, "custom")
-"""A surrogate for kernels: its kind, the address of a custom function, and the numbers of every kind by their names, 0
-where this one has none of that name."""
+"""Type of a surrogate for kernels: its kind, the address of a custom function, and the numbers of all kinds by name, 0
+where this kind has no such number."""
 
 
 def surrogate_rule(spec: Surrogate) -> Any:
-    """The numbers that kernels take."""
+    """Return the numbers of a surrogate's configuration that kernels take."""
     if isinstance(spec, CustomSurrogate):
         return SurrogateRule(CUSTOM, custom=configured(spec).address)
     return SurrogateRule(code_for(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})

@@ -1,12 +1,11 @@
-"""Calls of custom functions from compiled code: at an address, once for a batch.
+"""Call custom functions from compiled code, by address and once for a batch.
 
-At the address is a Python function that gets the arrays, hands each group to the user's function and looks at what
-comes back. So the trainer, the simulator and a user's loop call the same function. Nothing can be raised through
-compiled code, so what goes wrong is kept for the thread that called, and `raising` raises it.
+At the address is a Python function that gets the arrays, hands each group to the user's function and checks the result.
+So the trainer, the simulator and a user's loop call the same function. No exception can pass through compiled code, so
+a failure is kept for the calling thread, and `raising` raises it.
 
-A Python function is called once for each different group that it was given so far (rewards are often 0 or 1, groups
-small), or for all groups at once where it says that it takes them so; one that numba compiled is called from a
-compiled loop (groups.py).
+A Python function is called once for each distinct group (rewards are often 0 or 1, and groups small), or once for all
+groups if it is registered as batched. A function that numba compiled is called from a compiled loop (groups.py).
 """
 
 import ctypes
@@ -37,14 +36,15 @@ from rftlab.shared.custom.registry import CustomFunction, add
 from rftlab.shared.plumbing.errors import UserError, blaming, check, said_by
 
 LIMIT = 10.0
-"""Seconds that one call for a batch may take, looked at after it; slow.py looks at one that does not come back."""
+"""Seconds that one call for a batch may take, checked after it returned; slow.py watches calls that do not return."""
 _ADVANTAGE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7)
 _SURROGATE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)
 _I64 = ir.IntType(64)
 
 
 def _call(context, builder, signature, args, sizes):
-    """Call args[0] with whole numbers and the addresses of the other arguments' data."""
+    """Emit a call of the function at address args[0] with the lengths of some arrays and the addresses of the arrays'
+    data."""
     made = [context.make_array(kind)(context, builder, a) for kind, a in zip(signature.args[1:], args[1:], strict=True)]
     numbers = [builder.extract_value(made[place].shape, 0) for place in sizes]
     addresses = [builder.ptrtoint(array.data, _I64) for array in made]
@@ -55,8 +55,8 @@ def _call(context, builder, signature, args, sizes):
 
 @intrinsic
 def call_advantage(typingctx, address, rewards, group, pool, pool_starts, out):
-    """Hand rewards (n,), group (n,), pool and pool_starts (G+1,) to an address, which fills out (n,); G+1 is said
-    too."""
+    """Pass rewards (n,), group (n,), pool and pool_starts (G+1,), with the lengths n and G+1, to the function at an
+    address, which fills out (n,)."""
 
     def code(context, builder, signature, args):
         return _call(context, builder, signature, args, (0, 3))
@@ -66,7 +66,7 @@ def call_advantage(typingctx, address, rewards, group, pool, pool_starts, out):
 
 @intrinsic
 def call_surrogate(typingctx, address, advantage, logp, old_logp, value, slope):
-    """Hand advantage, logp and old_logp (T,) to an address, which fills value and slope (T,)."""
+    """Pass advantage, logp and old_logp (T,) to the function at an address, which fills value and slope (T,)."""
 
     def code(context, builder, signature, args):
         return _call(context, builder, signature, args, (0,))
@@ -75,7 +75,8 @@ def call_surrogate(typingctx, address, advantage, logp, old_logp, value, slope):
 
 
 class _State(threading.local):
-    """The state of a thread's calls."""
+    """State of one thread: number of calls of custom functions, first failure, interrupt, and the round that errors
+    name."""
 
     calls = 0
     failure: str | None = None
@@ -88,8 +89,8 @@ _state = _State()
 
 @contextmanager
 def raising(calls_per_round: int = 0, first_round: int = 0) -> Iterator[None]:
-    """Raise UserError at the end where a function failed in here: its name, the round where the number of calls tells,
-    the group. An interrupt stays one."""
+    """Raise UserError on leaving the block if a custom function failed in it. The message names the function, the
+    group, and the round if calls_per_round tells it. An interrupt is raised as such."""
     _state.calls, _state.failure, _state.interrupt = 0, None, None
     yield
     failure, interrupt, number = _state.failure, _state.interrupt, _state.round
@@ -105,7 +106,7 @@ def raising(calls_per_round: int = 0, first_round: int = 0) -> Iterator[None]:
 
 @contextmanager
 def at_round(number: int) -> Iterator[None]:
-    """Name this round in errors of functions that are called inside."""
+    """Name this round in errors of functions that are called inside the block."""
     _state.round = number
     try:
         yield
@@ -114,7 +115,7 @@ def at_round(number: int) -> Iterator[None]:
 
 
 def _guarded(call: Callable[..., None]) -> Callable[..., None]:
-    """The callback at an address: it keeps the first failure, and does nothing after it."""
+    """Wrap `call` as a callback that keeps the first failure and does nothing after it."""
 
     def entry(*arguments: int) -> None:
         if _state.failure is not None:
@@ -132,37 +133,38 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
         except BaseException as error:
             said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
-        _state.calls = calls  # a function that calls another estimator begins to count anew
+        _state.calls = calls  # a function that calls another estimator resets the count
 
     return entry
 
 
 @functools.lru_cache(maxsize=256)
 def _array(address: int, n: int, number: Any = ctypes.c_double) -> np.ndarray:
-    """The numbers at an address, which is only good during a call."""
+    """Return the numbers at an address as an array, which is valid only during the call."""
     return np.ctypeslib.as_array((number * n).from_address(address)) if n else np.zeros(0)
 
 
 def is_compiled(function: Callable) -> bool:
-    """Whether numba compiled it."""
+    """Whether numba compiled the function."""
     return hasattr(function, "py_func")
 
 
 def takes_pool(function: Callable) -> bool:
-    """Whether an advantage reads the baseline set besides the rewards: it has a second parameter, and that is called
-    pool or has no default."""
+    """Whether a custom advantage reads the baseline set besides the rewards: its second parameter is called pool or has
+    no default."""
     return any(second.name == "pool" or second.default is second.empty for second in positional(function)[1:2])
 
 
 def positional(function: Callable) -> list[inspect.Parameter]:
-    """The arguments that a function may take by position. Raises ValueError or TypeError where Python does not know."""
+    """Return the parameters that a function takes by position. Raises ValueError or TypeError where Python does not
+    know."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [one for one in inspect.signature(python_function(function)).parameters.values() if one.kind in kinds]
 
 
 def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[..., None]:
-    """Call a custom advantage from compiled code. The arguments are numbers of responses and of edges of sets;
-    addresses of rewards, group, pool, pool_starts, out."""
+    """Return the function that calls a custom advantage from compiled code. Its arguments are the number of responses,
+    the number of edges of sets, and the addresses of rewards, group, pool, pool_starts, out."""
     with_pool = takes_pool(function)
     compiled = FromCompiledLoop(function, with_pool) if is_compiled(function) else None
     python, is_first = (Together if batched else OneByOne)(function, with_pool), True
@@ -188,8 +190,8 @@ def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[.
 
 
 def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
-    """Call a custom surrogate from compiled code. The arguments are the number of tokens, addresses of advantage, logp,
-    old_logp, value, slope."""
+    """Return the function that calls a custom surrogate from compiled code. Its arguments are the number of tokens and
+    the addresses of advantage, logp, old_logp, value, slope."""
 
     def call(n: int, *addresses: int) -> None:
         advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)
@@ -205,7 +207,7 @@ def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
 
 
 def register(kind: str, name: str, function: Callable, batched: bool = False, of_batch: bool = False) -> None:
-    """Make a function known under a name; another function of that name goes."""
+    """Register a function under a name, in the place of any earlier one of that kind and name."""
     if kind == "advantage":
         entry: Any = _ADVANTAGE(_guarded(_advantage_entry(name, function, batched)))
     else:
@@ -214,14 +216,14 @@ def register(kind: str, name: str, function: Callable, batched: bool = False, of
 
 
 def group_advantages(custom: CustomFunction, rewards: np.ndarray) -> np.ndarray:
-    """Advantages (K,) of one group whose baseline set is its own rewards (K,)."""
+    """Return advantages (K,) of one group whose baseline set is its own rewards (K,)."""
     arguments = [frozen(rewards[None] if custom.batched else rewards) for _ in range(1 + takes_pool(custom.function))]
     return custom.function(*arguments).reshape(rewards.shape)
 
 
 def surrogate_at(address: int, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values and derivatives (T,) by the surrogate at an address, of advantage, logp and old_logp (T,). Raises
-    UserError."""
+    """Return values and derivatives (T,) of the surrogate at an address, from advantage, logp and old_logp (T,). Raises
+    UserError if the surrogate fails."""
     held = [np.ascontiguousarray(column, dtype=np.float64) for column in columns]
     value, slope = np.zeros_like(held[0]), np.zeros_like(held[0])
     with raising():

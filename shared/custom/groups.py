@@ -1,8 +1,8 @@
-"""The groups of a batch, handed to a custom function: one by one, together where it takes them so, or from a
-compiled loop where numba compiled it.
+"""Hand the groups of a batch to a custom function: one by one, stacked, or from a compiled loop where numba compiled
+it.
 
-The arrays of a batch belong to compiled code, which soon writes over them, so functions get copies that they cannot
-write to. Whether the numbers that came back are finite is asked once for the whole batch.
+The arrays of a batch belong to compiled code, which soon overwrites them, so functions get copies that they cannot
+write to. The results are checked for finite numbers once for the whole batch.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ import numpy as np
 from rftlab.shared.plumbing.errors import UserError, blaming, check
 
 KEPT = 2**15
-"""Groups whose advantages are kept."""
+"""Number of distinct groups whose advantages are kept for later calls."""
 FLOAT = np.dtype(np.float64)
 
 
 class Spans(NamedTuple):
-    """Where the groups of a batch lie: of each its label, its rewards, its baseline set."""
+    """Places of the groups of a batch: the label, the rewards and the baseline set of each."""
 
     label: list[int]
     first: list[int]
@@ -29,21 +29,21 @@ class Spans(NamedTuple):
 
 
 def spans_by_group(group: np.ndarray, starts: np.ndarray) -> Spans:
-    """Spans of groups (n,) whose labels go upward; starts (G+1,) of their baseline sets."""
+    """Return the spans of groups (n,) whose labels ascend; starts (G+1,) of their baseline sets."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(group)) + 1, [group.size]]) if group.size else np.zeros(1, int)
     label = group[edges[:-1]]
     return Spans(*(a.tolist() for a in (label, edges[:-1], edges[1:], starts[label], starts[label + 1])))
 
 
 def frozen(values: np.ndarray) -> np.ndarray:
-    """A copy whose parts cannot be written to."""
+    """Return a copy of an array that cannot be written to."""
     copy = values.copy()
     copy.flags.writeable = False
     return copy
 
 
 def checked(returned: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """Return the result of a function if it is float64 numbers of a shape. Raises UserError."""
+    """Return the result of a custom function if it is a float64 array of that shape. Raises UserError otherwise."""
     if type(returned) is not np.ndarray or returned.dtype != FLOAT:
         kind = returned.dtype if type(returned) is np.ndarray else type(returned).__name__
         raise UserError(f"{where}returned {kind}; allowed: an array of float64")
@@ -52,27 +52,29 @@ def checked(returned: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
 
 
 def check_finite(values: np.ndarray, where: str) -> np.ndarray:
-    """The numbers, if they are finite. Raises UserError."""
+    """Return the values if all are finite. Raises UserError otherwise."""
     check(bool(np.isfinite(values).all()), f"{where}returned numbers that are not finite")
     return values
 
 
 def answer(function: Callable, arguments: list[np.ndarray], where: str) -> np.ndarray:
-    """Return the result of a function in the shape of its first argument. Raises UserError."""
+    """Call a function and return its result, checked to have the shape of its first argument. Raises UserError
+    otherwise."""
     with blaming(where):
         returned = function(*arguments)
     return checked(returned, arguments[0].shape, where)
 
 
 class OneByOne:
-    """A function of one group, called once for each different group that it was given so far."""
+    """A custom function of one group, called once for each distinct group so far."""
 
     def __init__(self, function: Callable, with_pool: bool):
         self.function, self.with_pool = function, with_pool
         self.known: dict[Any, np.ndarray] = {}
 
     def fill(self, rewards: np.ndarray, pool: np.ndarray, spans: Spans, out: np.ndarray) -> None:
-        """Fill out (n,) with the advantages of rewards (n,) against pool (m,). Raises UserError."""
+        """Fill out (n,) with the advantages of rewards (n,) against pool (m,). Raises UserError if the function
+        fails."""
         bits, pool_bits, known = rewards.tobytes(), pool.tobytes() if self.with_pool else b"", self.known
         for i, (g, a, b, c, d) in enumerate(zip(*spans, strict=True)):
             key: Any = bits[8 * a : 8 * b]
@@ -84,7 +86,7 @@ class OneByOne:
                 try:
                     advantages = answer(self.function, arguments, f"PLACEgroup {g}: ")
                 except UserError:
-                    _check_groups(out, spans, i)  # the first failure is the one that is told
+                    _check_groups(out, spans, i)  # the first failure is reported
                     raise
                 if len(known) < KEPT:
                     known[key] = advantages = advantages.copy()
@@ -93,13 +95,14 @@ class OneByOne:
 
 
 class Together:
-    """A function of stacked groups: rewards (G, K), pool (G, n). Called once for each size of groups and pools."""
+    """A custom function of stacked groups: rewards (G, K), pool (G, n). It is called once for each size of groups and
+    pools."""
 
     def __init__(self, function: Callable, with_pool: bool):
         self.function, self.with_pool = function, with_pool
 
     def fill(self, rewards: np.ndarray, pool: np.ndarray, spans: Spans, out: np.ndarray) -> None:
-        """As `OneByOne.fill`."""
+        """Fill out (n,) as `OneByOne.fill` does."""
         first, last, pool_first, pool_last = (np.asarray(part, dtype=np.int64) for part in spans[1:])
         sizes = np.stack([last - first, pool_last - pool_first if self.with_pool else 0 * first])
         for size, n in sorted({tuple(column) for column in sizes.T.tolist()}):
@@ -114,7 +117,7 @@ class Together:
 
 
 def _check_groups(out: np.ndarray, spans: Spans, n: int) -> None:
-    """Raise UserError that names the first of the first n groups with a number that is not finite."""
+    """Raise UserError that names the first of the first n groups whose advantages are not finite."""
     end = spans.last[n - 1] if n else 0
     if not np.isfinite(out[:end]).all():
         bad = np.flatnonzero(~np.isfinite(out[:end]))[0]
@@ -124,8 +127,8 @@ def _check_groups(out: np.ndarray, spans: Spans, n: int) -> None:
 
 @numba.njit(error_model="numpy", nogil=True)
 def _drive(function, rewards, group, pool, pool_starts, out):
-    """Call a compiled function of (rewards, pool) for each group; returns whether all is well: responses of a group lie
-    together, and each has a finite number."""
+    """Call a compiled function of (rewards, pool) for each group. Return False where the responses of a group do not
+    lie together, or a number is not finite."""
     stop, before = 0, -1
     while stop < rewards.shape[0]:
         start, g = stop, group[stop]
@@ -145,8 +148,8 @@ def _drive(function, rewards, group, pool, pool_starts, out):
 
 
 class FromCompiledLoop:
-    """A function of one group that numba compiled. Compiled code says little of what goes wrong in it, so the caller
-    asks one by one, from Python, about the first batch and about each batch that was not filled."""
+    """A custom function of one group that numba compiled. Compiled code reports little about errors, so the caller runs
+    the function one group at a time from Python for the first batch, and for each batch where `fill` returns False."""
 
     def __init__(self, function: Any, with_pool: bool):
         self.usable, self.driven = True, function
@@ -154,12 +157,12 @@ class FromCompiledLoop:
             self.driven = numba.njit(error_model="numpy", nogil=True)(lambda rewards, pool: function(rewards))
 
     def fill(self, rewards: np.ndarray, group: np.ndarray, pool: np.ndarray, starts: np.ndarray, out) -> bool:
-        """Fill out (n,) with the advantages of rewards (n,) of groups (n,); returns whether that went well."""
+        """Fill out (n,) with the advantages of rewards (n,) of groups (n,); return whether that succeeded."""
         views = [values.view() for values in (rewards, pool)]
         for view in views:
             view.flags.writeable = False
         try:
             return self.usable and _drive(self.driven, views[0], group, views[1], starts, out)
-        except Exception:  # it raises from Python too, or is called from there from now on
+        except Exception:  # it raises from Python too, or is called from Python from now on
             self.usable = False
             return False

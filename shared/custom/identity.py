@@ -1,9 +1,9 @@
-"""The identity of a custom function: a checksum of all that decides what it computes, so that a changed function never
-gets the results of another one.
+"""Compute the identity of a custom function: a checksum of everything that decides its results, so that results of one
+version are never used for another.
 
-It covers the code, defaults, closure and attributes of the function, and of every function, class and object of the
-user that its names lead to, with the values that they have now; objects by what pickle would store. The text of every
-file of the user that these files import is in it too. Installed packages count by name and version.
+It covers the code, defaults, closure and attributes of the function, and those of every user function, class and object
+that its names refer to, with their present values. Objects count by what pickle would store. The text of every user
+file that these files import is included. Installed packages count by name and version.
 
 An object that cannot be followed completely makes the identity valid for this session alone, so that its results are
 used in no other.
@@ -38,21 +38,21 @@ from typing import Any
 from rftlab.shared.plumbing.errors import plain
 
 SESSION = "RFTLAB_SESSION"
-"""Where processes that are started from here find the name of this session."""
+"""Environment variable that holds the name of this session for processes started from here."""
 _PLAIN = (bool, int, float, complex, str, type(None), type(Ellipsis), type(NotImplemented))
 _SKIPPED = {"__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate_func__", "__annotations_cache__"}
 _SKIPPED |= {"_abc_impl", "__builtins__", "__path__", "__cached__", "__loader__", "__spec__", "__firstlineno__"}
 _OUTSIDE = {"exec", "eval", "compile", "__import__", "import_module", "globals", "vars", "locals", "modules", "open"}
 _OUTSIDE |= {"read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv", "read_json"}
 _OUTSIDE |= {"read_parquet", "environ", "getenv", "urlopen", "input", "run_path", "run_module"}
-"""Names in a function's code that lead to what is not there before it is called."""
+"""Names in a function's code that read things which exist only when it is called, such as files or variables."""
 _ROOT = Path(__file__).resolve().parents[2]
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 _INSTALLED += [_ROOT / name for name in ("shared", "sim", "llm", "studies", "rftlab")]
 
 
 def python_function(function: Any) -> Any:
-    """The Python function of what may be compiled by numba."""
+    """Return the Python function behind one that numba may have compiled."""
     return getattr(function, "py_func", function)
 
 
@@ -60,8 +60,8 @@ _told: set[str] = set()
 
 
 def source_sha256(function: Any, what: str = "a function") -> str:
-    """The identity of a callable, with the values that all it reads has now. A line on standard error says, once, what
-    could not be followed."""
+    """Return the identity of a callable, including the present values of everything it reads. A warning on standard
+    error says once which parts could not be followed."""
     walk, digest = _Walk(), hashlib.sha256(sys.version.encode())
     for part in walk.parts(function):
         digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -75,14 +75,14 @@ def source_sha256(function: Any, what: str = "a function") -> str:
 
 
 class _Walk:
-    """One walk over all that a function leads to."""
+    """One walk over all objects that a function refers to."""
 
     seen: dict[int, tuple[int, Any]]
     files: set[Path]
 
     def __init__(self):
         self.seen = {}
-        """Objects that were visited, by id, with their numbers. Keeping them keeps their ids unique."""
+        """Visited objects by id, each with its number. Holding the objects keeps their ids unique."""
         self.files = set()
         self.unknown = ""
 
@@ -91,7 +91,7 @@ class _Walk:
         return what
 
     def parts(self, value: Any) -> Iterator[str]:
-        """Texts that say what a value is."""
+        """Yield texts that describe a value completely."""
         if type(value) in _PLAIN:
             yield f"{type(value).__name__} {value!r}"
         elif isinstance(value, bytes | bytearray):
@@ -165,7 +165,7 @@ class _Walk:
             yield from self._import(name, names.get("__package__"))
 
     def _module(self, module: ModuleType) -> Iterator[str]:
-        """Yield the name of a module; for a module of the user its text and its present content."""
+        """Yield the name of a module, and for a user's module its text and its present values."""
         path = getattr(module, "__file__", None)
         if module.__name__ in sys.builtin_module_names or (path and _installed(path)) or not _is_users_module(module):
             yield f"{module.__name__} {_version(module.__name__)}"
@@ -179,7 +179,7 @@ class _Walk:
                 yield from self.parts(value)
 
     def _text(self, path: Path, package: str | None) -> Iterator[str]:
-        """Yield the text of a file of the user, and of those that it imports anywhere."""
+        """Yield the text of a user's file, and of all files that it imports."""
         if path in self.files:
             return
         self.files.add(path)
@@ -187,7 +187,7 @@ class _Walk:
             text = path.read_bytes()
             tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError):
-            return  # typed into a session: its code counts
+            return  # code typed into a session has no file; its code objects count
         yield hashlib.sha256(text).hexdigest()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -202,7 +202,7 @@ class _Walk:
                     yield from self._import(name, package)
 
     def _import(self, name: str, package: str | None) -> Iterator[str]:
-        """The text of the file that an import reads, where that is the user's."""
+        """Yield the text of the file that an import reads, if it is the user's."""
         try:
             name = importlib.util.resolve_name(name, package)
             module = sys.modules.get(name)
@@ -218,7 +218,7 @@ class _Walk:
         yield from self._text(Path(path), name if Path(path).stem == "__init__" else name.rpartition(".")[0])
 
     def _class(self, value: type) -> Iterator[str]:
-        """Yield the content of a user's class, and of its base classes."""
+        """Yield the parts of a user's class, and of its base classes."""
         if not _is_users(value):
             yield _named(value)
             return
@@ -234,7 +234,7 @@ class _Walk:
             yield from self._text(Path(path), getattr(module, "__package__", None))
 
     def _object(self, value: Any) -> Iterator[str]:
-        """An object by what pickle would store; one that hides a part from pickle by that part too."""
+        """Yield an object's parts as pickle would store them, and those that some kinds of objects hide from pickle."""
         kind = type(value)
         yield from self.parts(kind)
         if isinstance(value, BuiltinFunctionType):
@@ -269,19 +269,19 @@ def _content(cell: CellType) -> Any:
 
 
 def _names_looked_up(code: CodeType) -> set[str]:
-    """Names that a code and those inside it look up."""
+    """Return the names that a code object and those inside it look up."""
     return set(code.co_names).union(*(_names_looked_up(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def _imported_by(code: CodeType) -> list[str]:
-    """Names of modules that a code and those inside it import, for code without a file."""
+    """Return the names of modules that a code object and those inside it import, for code without a file."""
     mine = [str(step.argval) for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"]
     return mine + [name for part in code.co_consts if isinstance(part, CodeType) for name in _imported_by(part)]
 
 
 @functools.cache
 def _installed(path: str) -> bool:
-    """Whether a file comes with Python or with a package, not from the user."""
+    """Whether a file comes with Python or with an installed package rather than from the user."""
     if path.startswith("<frozen"):
         return True
     real = Path(os.path.realpath(path))
@@ -295,7 +295,7 @@ def _is_users_module(module: ModuleType) -> bool:
 
 
 def _is_users(kind: type) -> bool:
-    """Whether a class is the user's."""
+    """Whether a class is defined in the user's code."""
     module = sys.modules.get(kind.__module__)
     if kind.__module__ in ("builtins", *sys.builtin_module_names):
         return False
@@ -305,7 +305,7 @@ def _is_users(kind: type) -> bool:
 
 @functools.cache
 def _version(module: str) -> str:
-    """Version of the package that a module belongs to."""
+    """Return the version of the package that a module belongs to, or an empty text."""
     top = module.partition(".")[0]
     try:
         return str(getattr(sys.modules.get(top), "__version__", None) or version(top))

@@ -1,4 +1,4 @@
-"""Files with custom functions: read on the user's word alone, once in each process.
+"""Load files with custom functions, only those that the user names and once in each process.
 
 `--plugins FILE` names one on the command line; processes that a run starts find it in the environment. An installed
 package may name a module under the entry-point group `rftlab.estimators`.
@@ -21,7 +21,8 @@ _loading: list[Path] = []
 
 
 def load_plugin(path: Path) -> None:
-    """Run a file, once; it registers what it has. Raises UserError that names what it raised, and where."""
+    """Run a plug-in file once, which registers its functions. Raises UserError that names the file's exception and its
+    line."""
     full = _full(path)
     if str(full) in _read:
         return
@@ -40,8 +41,8 @@ def load_plugin(path: Path) -> None:
 
 
 def run_file(path: Path, name: str) -> ModuleType:
-    """Run a file of the user as a module of that name; it finds what lies beside it, as a program that is run. Raises
-    what the file raises."""
+    """Run a user's file as a module of that name. Its imports find the files beside it, as for a script. Raises the
+    exceptions of the file."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # there are for any file named .py
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -60,17 +61,17 @@ def _module_name(full: Path) -> str:
 
 
 def module_in(path: Path) -> ModuleType:
-    """The module of a file that was read."""
+    """Return the module of a plug-in file that was loaded."""
     return sys.modules[_module_name(_full(path))]
 
 
 def is_loading() -> bool:
-    """Whether a file is being read."""
+    """Whether a plug-in file is being loaded."""
     return bool(_loading)
 
 
 def _full(path: Path) -> Path:
-    """The same file from every folder. Raises UserError for the home of a user that there is not."""
+    """Return the absolute path of a file. Raises UserError for the home folder of an unknown user."""
     try:
         return path.expanduser().absolute()
     except RuntimeError:
@@ -80,7 +81,7 @@ def _full(path: Path) -> Path:
 
 
 def _line_in(error: BaseException, path: str) -> int:
-    """The last line of a file that an error went through; 0 where there is none."""
+    """Return the last line of a file that is in an error's traceback, or 0 where there is none."""
     line, part = 0, error.__traceback__
     while part is not None:
         if part.tb_frame.f_code.co_filename == path:
@@ -90,7 +91,7 @@ def _line_in(error: BaseException, path: str) -> int:
 
 
 def name_plugins(paths: list[Path]) -> None:
-    """Read files, and have processes that are started from here read them too."""
+    """Load plug-in files, and have processes that are started from here load them too."""
     for path in paths:
         load_plugin(path)
     known = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
@@ -99,7 +100,7 @@ def name_plugins(paths: list[Path]) -> None:
 
 
 def load_known() -> None:
-    """Read the files that the environment names, and the modules of installed packages."""
+    """Load the files that the environment names, and the modules of installed packages."""
     for part in os.environ.get(VARIABLE, "").split(os.pathsep):
         if part:
             load_plugin(Path(part))

@@ -1,8 +1,8 @@
-"""Custom functions that take long.
+"""Report custom functions that take long.
 
-Nothing can be raised in a thread that waits for one that does not come back. So a thread beside it looks how long it
-has waited, and warns, or does what `on_hang` was given: the command line says a line and ends the process, which loses
-no finished work. Where an advantage in Python makes a run many times as long, a line says so, once for each function.
+A thread that waits for a function cannot be interrupted. So a second thread measures how long it has waited, and warns
+or calls what `on_hang` was given: the command line prints a line and ends the process, which loses no finished work.
+Where an advantage in Python makes a run many times slower, a warning says so, once for each function.
 """
 
 import sys
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE, POLL = 30.0, 0.5
-"""Seconds without an answer; seconds between two looks."""
+"""Seconds without a result before a function counts as hung, and seconds between two checks."""
 ENOUGH, TIMES = 2.0, 10.0
-"""Seconds inside a function, and how many times as long as without them a run takes, from which on it is said."""
+"""Seconds inside a function, and the slowdown of a run by it, above which a warning is given."""
 _began: dict[int, list[tuple[str, float]]] = {}
-"""By thread: what it waits for, and since when; several where a function calls another, the innermost last."""
+"""Functions that each thread waits for, with the times of their calls; nested calls in order, the innermost last."""
 _do: Callable[[str], None] = warnings.warn
 _looker: threading.Thread | None = None
 _lock = threading.Lock()
@@ -25,7 +25,7 @@ _told: set[str] = set()
 
 
 class _Inside(threading.local):
-    """Seconds that this thread has spent inside functions so far."""
+    """Seconds that this thread has spent inside custom functions."""
 
     seconds = 0.0
 
@@ -34,18 +34,18 @@ _inside = _Inside()
 
 
 def on_hang(do: Callable[[str], None]) -> None:
-    """The action for a function that does not come back; it gets a line of text."""
+    """Set the action for a function that does not return; it gets a line of text."""
     global _do
     _do = do
 
 
 def hung(line: str) -> None:
-    """Do it: a function does not come back, as the line says."""
+    """Report a function that does not return, by the action of `on_hang`."""
     _do(line)
 
 
 def enter(name: str) -> None:
-    """This thread calls a function."""
+    """Note that this thread calls a function."""
     global _looker
     _began.setdefault(threading.get_ident(), []).append((name, time.monotonic()))
     if _looker is None or not _looker.is_alive():
@@ -56,11 +56,11 @@ def enter(name: str) -> None:
 
 
 def leave() -> float:
-    """The function came back; returns the seconds that it took."""
+    """Note that the function of this thread has returned; return the seconds that it took."""
     calls = _began[threading.get_ident()]
     _, began = calls.pop()
     if not calls:
-        del _began[threading.get_ident()]  # threads come and go
+        del _began[threading.get_ident()]  # threads end, and new ones start
     seconds = time.monotonic() - began
     _inside.seconds += seconds
     return seconds
@@ -78,15 +78,15 @@ def _look() -> None:
 
 
 class Pace:
-    """Time of a run: all of it, and the part inside its advantage where that is a Python function which is asked about
-    one group after another (`name`)."""
+    """Time of a run, and the part of it inside its custom advantage. name: that advantage, if it is a Python function
+    of one group; None if not."""
 
     def __init__(self, name: str | None):
         self.name, self.all, self.inside = name, 0.0, 0.0
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Rounds are done in here, by this thread alone."""
+        """Count the time of the block, in which this thread alone runs rounds."""
         began, inside = time.monotonic(), _inside.seconds
         yield
         self.all += time.monotonic() - began

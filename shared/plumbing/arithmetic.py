@@ -1,7 +1,7 @@
-"""Sums in a fixed order, eight lanes at a time, and an exponential that compilers can vectorise: the same bits on every
+"""Compute sums in a fixed order, eight lanes at a time, and a vectorisable exponential, with the same bits on every
 processor.
 
-A compiler that may choose the order takes as many lanes as its target has, so results would depend on the machine. Lane
+A compiler that may choose the order uses as many lanes as its target has, so results would depend on the machine. Lane
 i adds the terms i, i + 8, i + 16, ...; then the lanes are joined by halves; then come the up to seven terms that are
 left.
 """
@@ -22,7 +22,8 @@ _POINTER = types.CPointer(types.float64)
 
 
 def by_halves(builder, vector, join):
-    """All lanes joined to one, always in this order: the lower half with the upper one, until one lane is left."""
+    """Reduce all lanes of a vector to one in a fixed order: the lower half is joined with the upper one until one is
+    left."""
     lanes = vector.type.count
     while lanes > 1:
         lanes //= 2
@@ -37,8 +38,7 @@ def by_halves(builder, vector, join):
 
 
 def _add_up(builder, n, count, terms):
-    """Sums of each of the `count` numbers that terms(i, lanes) lists, for i below n: `lanes` of them at once, 8 or
-    1."""
+    """Emit sums of the `count` numbers that terms(i, lanes) lists, over i below n, with 8 lanes or 1 at a time."""
     # n rounded down to a multiple of 8, a power of two.
     whole = builder.and_(n, _I64(-LANES))
     # -0.0 is the neutral element of addition: 0.0 would turn a sum of -0.0 into 0.0.
@@ -62,12 +62,12 @@ def _add_each(builder, terms, sums):
 
 
 def _reader(builder, data):
-    """Reads 8 or 1 numbers of float64 or int64 data, as float64."""
+    """Return a reader of 8 or 1 numbers of float64 or int64 data, as float64."""
 
     def read(i, lanes):
         kinds = [ir.VectorType(kind, lanes) if lanes > 1 else kind for kind in (data.type.pointee, _F64)]
         value = builder.load(builder.bitcast(builder.gep(data, [i]), kinds[0].as_pointer()))
-        # Slices of arrays begin anywhere, so a vector is read as unaligned.
+        # Slices of arrays begin anywhere, so vectors are read without alignment.
         value.align = 8
         return value if kinds[0] == kinds[1] else builder.sitofp(value, kinds[1])
 
@@ -75,7 +75,8 @@ def _reader(builder, data):
 
 
 def _sum_intrinsic(count, terms, *arrays):
-    """Code of an intrinsic: sums over arrays (n,) of what terms(builder, numbers of each array) lists."""
+    """Return the code of an intrinsic that sums over arrays (n,) the terms that terms(builder, numbers of each array)
+    lists."""
 
     def code(context, builder, signature, args):
         made = [context.make_array(kind)(context, builder, value) for kind, value in zip(arrays, args, strict=True)]
@@ -93,26 +94,26 @@ def _sum_intrinsic(count, terms, *arrays):
 
 @intrinsic
 def total(typingctx, values):
-    """Sum of an array (n,) of float64."""
+    """Return the sum of an array (n,) of float64."""
     return types.float64(values), _sum_intrinsic(1, lambda builder, x: [x], values)
 
 
 @intrinsic
 def total_of_squares(typingctx, values):
-    """Sum of the squares of an array (n,) of float64."""
+    """Return the sum of the squares of an array (n,) of float64."""
     return types.float64(values), _sum_intrinsic(1, lambda builder, x: [builder.fmul(x, x)], values)
 
 
 @intrinsic
 def weight_totals(typingctx, weights, marks):
-    """sum_k w_k, sum_k w_k^2 and sum_k w_k m_k of two arrays (K,), float64 and int64."""
+    """Return sum_k w_k, sum_k w_k^2 and sum_k w_k m_k of two arrays (K,), float64 and int64."""
     code = _sum_intrinsic(3, lambda builder, w, m: [w, builder.fmul(w, w), builder.fmul(w, m)], weights, marks)
     return types.UniTuple(types.float64, 3)(weights, marks), code
 
 
 @intrinsic
 def block(typingctx):
-    """Room for BLOCK float64 on the stack, for terms that `block_total` adds up."""
+    """Allocate BLOCK float64 on the stack, for terms that `block_total` adds up."""
 
     def code(context, builder, signature, args):
         place = cgutils.alloca_once(builder, ir.ArrayType(_F64, BLOCK))
@@ -124,7 +125,7 @@ def block(typingctx):
 
 @intrinsic
 def block_total(typingctx, terms, n):
-    """Sum of the first n terms of a block."""
+    """Return the sum of the first n terms of a block."""
 
     def code(context, builder, signature, args):
         read = _reader(builder, args[0])
@@ -139,9 +140,10 @@ LOWEST, HIGHEST = -708.0, 709.0
 
 @jit
 def exp(x):
-    """e^x to 2e-16 relative, exactly 1 at 0; x is held within -708 .. 709.
+    """Return e^x to 2e-16 relative, exactly 1 at 0; x is clipped to -708 .. 709.
 
-    x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 13, 2^n through the exponent's bits.
+    x = n ln 2 + r with |r| <= ln 2 / 2; e^r is its Taylor polynomial of degree 13, and 2^n is set in the exponent's
+    bits.
     """
     x = min(max(x, LOWEST), HIGHEST)
     n = math.floor(x * _LOG2_E + 0.5)
@@ -159,7 +161,7 @@ def exp(x):
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
-    # The terms 1 and r last, and without a rounded coefficient: exactly 1 at r = 0.
+    # The terms 1 and r come last and have no rounded coefficient, so that the result is exactly 1 at r = 0.
     p = p * r * r + r + 1.0
     # The number whose exponent bits are n + 1023 is 2^n.
     return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)

@@ -1,10 +1,10 @@
-"""Callbacks of a caller who does not listen, as the defaults of arguments."""
+"""Callbacks that do nothing, as the defaults of arguments."""
 
 
 def noop(*anything: object) -> None:
-    """Hear it and do nothing."""
+    """Ignore all arguments."""
 
 
 def never() -> bool:
-    """Do not ask to stop."""
+    """Return False, which means "do not stop"."""
     return False

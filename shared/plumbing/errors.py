@@ -1,4 +1,5 @@
-"""The one exception that the command line turns into a single line and exit status 2, and checks that raise it."""
+"""The exception for bad input, which the command line prints as one line with exit status 2, and checks that raise
+it."""
 
 import math
 import re
@@ -7,27 +8,26 @@ from contextlib import contextmanager
 from typing import get_args
 
 _NUMBA = re.compile(r"Failed in nopython mode pipeline \(step: [^)]*\)")
-"""The text that numba prints at each level of calls, before the reason."""
+"""Text that numba prints at each level of calls, before the reason."""
 
 
 class UserError(Exception):
-    """Bad input: the message names the thing that is wrong and what is allowed. It is one line, whatever names from
-    files and models are in it."""
+    """Bad input: the message names what is wrong and what is allowed. It is one line, also where it quotes names from
+    files and models."""
 
     def __init__(self, message: str):
         super().__init__(plain(message))
 
 
 def plain(text: str) -> str:
-    """A text as one line of characters that a terminal shows and does not obey; others are written as Python writes
-    them in a literal."""
+    """Return a text as one line of printable characters; other characters are escaped as in a Python literal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def few(names: Sequence[str], most: int = 8) -> str:
-    """Some of many names."""
+    """Return the first `most` names as one text, with the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -43,7 +43,8 @@ def said_by(error: BaseException) -> str:
 
 @contextmanager
 def blaming(where: str) -> Iterator[None]:
-    """Turn errors that a user's program raises inside into a UserError of one line; an interrupt stays one."""
+    """Turn exceptions that a user's code raises inside the block into a UserError of one line. KeyboardInterrupt is
+    passed on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -61,19 +62,19 @@ def check(condition: bool, message: str) -> None:
 
 
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raise unless `value` is one of `allowed`; the message lists them."""
-    known = isinstance(value, Hashable) and value in allowed  # an array is in nothing
+    """Raise UserError unless `value` is one of `allowed`; the message lists them."""
+    known = isinstance(value, Hashable) and value in allowed  # an array cannot be hashed
     check(known, f"{field} = {shown(value)} is unknown; allowed: {', '.join(allowed)}")
 
 
 def check_type(field: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
-    """Raise unless `value` has this kind; the message says what is `allowed`."""
+    """Raise UserError unless `value` has the type `kind`; the message says what is `allowed`."""
     check(isinstance(value, kind), f"{field} is a {type(value).__name__}; allowed: {allowed}")
 
 
 def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
-    """Raise unless `value` is a finite number, at least `least` and more than `above`; the message says which bound
-    there is."""
+    """Raise UserError unless `value` is a finite number, at least `least` and more than `above`; the message names the
+    bound."""
     bound = (
         f"{least:g} or more, finite"
         if least > -math.inf
@@ -85,19 +86,19 @@ def check_finite(field: str, value: float, least: float = -math.inf, above: floa
 
 
 MAX = 10**9
-"""Counts beyond it are mistakes: no run of that many rounds, contexts or rollouts ends, and the numbers of compiled
-code are 64 bits wide."""
+"""Largest count that is allowed. A run with more rounds, contexts or rollouts would not end, and compiled code has
+64-bit integers."""
 MAX_SEED = 2**63 - 1
 
 
 def check_count(field: str, value: int, least: int = 1, most: int = MAX) -> None:
-    """Raise unless `value` lies between two whole numbers."""
+    """Raise UserError unless `value` lies between two whole numbers."""
     check(value >= least, f"{field} = {shown(value)}; allowed: {least} or more")
     check(value <= most, f"{field} = {shown(value)}; allowed: {least} to {shown(most)}")
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, cut short; large powers as such."""
+    """Return a value as Python writes it, cut to 60 letters; large powers are written as powers."""
     if not isinstance(value, int):
         return f"{value!r:.60}"
     names = {10**9: "10^9", 2**63 - 1: "2^63 - 1", 2**32 - 1: "2^32 - 1"}
@@ -107,10 +108,11 @@ def shown(value: object) -> str:
 
 
 def code_for(choices, value) -> int:
-    """Integer code of a choice inside compiled kernels: the place of a name in its Literal, or of a class in its union.
+    """Return the integer code of a choice in compiled kernels: the index of a name in its Literal, or a class in its
+    union.
 
-    The constants of kernels are found by it too, so that names are listed once and their order means nothing. Raises
-    UserError for a value that is no choice.
+    The constants of kernels are defined by it too, so that names are listed once and their order does not matter.
+    Raises UserError for a value that is no choice.
     """
     known = get_args(choices)
     if value not in known:
@@ -119,6 +121,7 @@ def code_for(choices, value) -> int:
 
 
 def check_labels(field: str, labels, n: int) -> None:
-    """Raise unless every label of an integer array lies in 0 .. n-1; the message names the first one that does not."""
+    """Raise UserError unless every label of an integer array lies in 0 .. n-1; the message names the first that does
+    not."""
     for label in labels[(labels < 0) | (labels >= n)][:1]:
         raise UserError(f"{field} = {label} is unknown; allowed: 0 .. {n - 1}")

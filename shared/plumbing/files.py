@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and checksums that tell when one was damaged.
+"""Write files and folders atomically, with checksums that detect damage.
 
 The results store of the simulator writes with this too: it needs the standard library, shared/plumbing/folders.py and
 shared/plumbing/errors.py alone.
@@ -27,7 +27,7 @@ _REASONS = {
 
 
 def reason(error: OSError) -> str:
-    """A system error in words a user can act on."""
+    """Return a system error in words that a user can act on."""
     return _REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
@@ -37,7 +37,7 @@ def reported(
 ) -> Iterator[None]:
     """Turn a system error while writing at `place` into one line for the user.
 
-    also: what a library raises in place of a system error.
+    also: exceptions that a library raises in place of a system error.
     """
     try:
         yield
@@ -48,8 +48,8 @@ def reported(
 
 
 def write_file(path: Path, data: bytes | memoryview) -> None:
-    """Write a file so that readers see the old content or the new, never a part. It replaces what has its name, but
-    no folder; a system error names `path`."""
+    """Write a file atomically: readers see the old content or the new, never a part. It replaces a file of that name
+    but no folder; a system error names `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = _beside(path)
     try:
@@ -60,7 +60,7 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
         # A rename within a folder is atomic: a reader sees the old file or the new one.
         os.replace(scratch, path)
     except OSError as error:
-        if error.errno is not None:  # one with a message of its own would lose it
+        if error.errno is not None:  # an error with a message of its own would lose it
             error.filename = str(path)
         raise
     finally:
@@ -68,8 +68,8 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """A name that nobody has, in the same folder. The user's umask says who may read what is made there; `tempfile`
-    would let the user alone."""
+    """Return an unused name in the same folder. Files made there get permissions by the user's umask, unlike those of
+    `tempfile`, which only the user can read."""
     return path.parent / f"{WRITING}{uuid.uuid4().hex}"
 
 
@@ -77,7 +77,7 @@ def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable
     """Write a folder of files with their checksums, renamed into place when it is complete; it replaces one of that
     name.
 
-    files: the content of each, or a function that writes it to a path.
+    files: by name, the content, or a function that writes it to a path.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = _beside(target)
@@ -88,11 +88,11 @@ def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable
                 content(scratch / name)
                 (scratch / name).chmod(
                     scratch.stat().st_mode & 0o666
-                )  # safetensors lets the user alone read what it writes
+                )  # safetensors makes its files readable by the user alone
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)
-        # Checksums are of what lies on the disk, not of what was meant to be written.
+        # Checksums are computed from the files on the disk rather than from the data in memory.
         sums = {name: file_sha256(scratch / name) for name in files}
         write_file(scratch / CHECKSUMS, json.dumps(sums, indent=1).encode())
         if path_kind(target):
@@ -107,19 +107,20 @@ def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable
 
 
 def _settle(path: Path) -> None:
-    """Have a file on the disk before the folder is renamed."""
+    """Flush a file to the disk, before its folder is renamed."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def file_sha256(path: Path) -> str:
-    """Checksum of a file."""
+    """Return the SHA-256 checksum of a file."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify_folder(folder: Path, needed: tuple[str, ...] = ()) -> None:
-    """Raise ValueError, saying why, unless a folder holds what `write_folder` wrote, the files `needed` among it."""
+    """Raise ValueError with the reason unless a folder holds intact files as `write_folder` wrote them, `needed` among
+    them."""
     try:
         sums = read_json(folder / CHECKSUMS) if path_kind(folder) == FOLDER else None
         if not isinstance(sums, dict) or not sums or any(Path(name).name != name for name in sums):
@@ -135,6 +136,6 @@ def verify_folder(folder: Path, needed: tuple[str, ...] = ()) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what killed processes left half written."""
+    """Remove partial files and folders that killed processes left."""
     for path in folder.glob(f"{WRITING}*"):
         remove(path)

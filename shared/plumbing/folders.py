@@ -1,9 +1,9 @@
-"""Files and folders below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for,
-nothing is read without end.
+"""Read, list and remove files below a folder of ours whose content is not trusted: no link is followed, no pipe is
+waited for, and no file is read beyond a limit.
 
-Whoever reads, lists, removes or writes below a results folder, a run's folder or a cache does so with these functions,
-or at a place that `below`, `file_below` or `folder_below` gave. The folder itself may be a link, because its user named
-it. Needs the standard library and shared/plumbing/errors.py alone.
+All access to a results folder, a run's folder or a cache goes through these functions, or to a path that `below`,
+`file_below` or `folder_below` returned. The folder itself may be a link, because its user named it. Needs the standard
+library and shared/plumbing/errors.py alone.
 """
 
 import errno
@@ -28,14 +28,15 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 LARGEST = 1 << 28
-"""Bytes of a file that is read whole; the tables and records of a run are far smaller."""
+"""Largest size in bytes of a file that is read; the tables and records of a run are far smaller."""
 DEEPEST = 40
-"""Levels of JSON; a configuration has eight. Deeper content may be too deep for its readers."""
+"""Deepest nesting of JSON that is read, in levels; a configuration has eight. Deeper values may be too deep for later
+code."""
 
 
 def cache_folder(name: str) -> Path:
-    """Where a cache lies, `$XDG_CACHE_HOME/rftlab/name` or below the home folder. Raises UserError for a user without
-    one."""
+    """Return the folder of a cache, `$XDG_CACHE_HOME/rftlab/name` or below the home folder. Raises UserError for a user
+    without a home folder."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / name
     except RuntimeError:
@@ -45,7 +46,7 @@ def cache_folder(name: str) -> Path:
 
 
 def path_kind(path: Path) -> str | None:
-    """Return the kind of file that has this name, a link being a link; None where nothing has."""
+    """Return the kind of file at a path, without following links; None where there is none."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -54,26 +55,26 @@ def path_kind(path: Path) -> str | None:
 
 
 def real(path: Path) -> Path:
-    """Where a path leads, links followed; a link that leads to itself is left as it is, which `Path.resolve` raises
-    RuntimeError for in some versions of Python."""
+    """Return the path with links followed. A link that leads to itself is left as it is, where `Path.resolve` raises
+    RuntimeError in some versions of Python."""
     return Path(os.path.realpath(path))
 
 
 def below(root: Path, *names: str) -> Path:
-    """root/names, where the parts between are folders or not there yet. Raises UserError, which names the part that
-    is anything else."""
+    """Return root/names after checking that the parts between are folders or do not exist. Raises UserError that names
+    the first other part."""
     for depth in range(1, len(names)):
         _check(root.joinpath(*names[:depth]), FOLDER)
     return root.joinpath(*names)
 
 
 def folder_below(root: Path, *names: str) -> Path:
-    """The same, where the last part too is a folder or not there yet."""
+    """Return root/names as `below` does, where the last part too must be a folder or not exist."""
     return _check(below(root, *names), FOLDER)
 
 
 def file_below(root: Path, *names: str) -> Path:
-    """The same, where the last part is a file or not there yet."""
+    """Return root/names as `below` does, where the last part must be a file or not exist."""
     return _check(below(root, *names), FILE)
 
 
@@ -85,18 +86,18 @@ def _check(path: Path, allowed: str) -> Path:
 
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedReader]:
-    """A file to read from. Raises OSError, also where anything else has the name."""
+    """Open a file for reading. Raises OSError, also for what is no regular file."""
     kind = path_kind(path)
     if kind not in (None, FILE):
         raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
-    # Checked again as it is opened: a link or pipe that came in between is not followed, and not waited for.
+    # Checked again while opening: a link or pipe put there in between is not followed, and not waited for.
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         yield file
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file. Raises OSError, also where anything else has the name, and for a file larger than any
-    of ours."""
+    """Return the content of a file. Raises OSError, also for what is no regular file and for files above LARGEST
+    bytes."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
@@ -104,7 +105,7 @@ def read_file(path: Path) -> bytes:
 
 
 def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a name that is there twice with other values is no accident that can be repaired: ValueError."""
+    """Return a JSON object as a dictionary. Raises ValueError where a name occurs twice with different values."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next((name for name, value in pairs if value is not made[name] and value != made[name]), None)
@@ -114,13 +115,13 @@ def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return the content of a JSON file; objects: makes one of its pairs, dict unless given. Raises OSError, and
-    ValueError where it is not JSON that can be read."""
+    """Return the content of a JSON file. objects: makes a value of an object's pairs, a dict by default. Raises
+    OSError, and ValueError where the content is not readable JSON."""
     try:
         value = json.loads(read_file(path), object_pairs_hook=objects)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    # Level by level, because a recursive walk would fail on the depth that it is to refuse.
+    # Level by level, because a recursive walk would itself fail on the depth that it has to refuse.
     level = [value]
     for _ in range(DEEPEST):
         level = [
@@ -135,23 +136,23 @@ def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return the names in a folder; nothing where it is no folder."""
+    """Return the sorted entries of a folder; an empty list for anything else."""
     return sorted(folder.iterdir()) if path_kind(folder) == FOLDER else []
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """The folders among them."""
+    """Return the folders in a folder, without links."""
     return [path for path in entries(folder) if path_kind(path) == FOLDER]
 
 
 def numbered(folder: Path) -> list[Path]:
-    """Those whose names are numbers, the smallest first."""
+    """Return the folders in a folder whose names are numbers, the smallest first."""
     numbered = [path for path in folders_in(folder) if path.name.isascii() and path.name.isdigit()]
     return sorted(numbered, key=lambda path: int(path.name))
 
 
 def remove(path: Path) -> None:
-    """Remove what has this name, whatever it is; not what a link points to, and no matter if it is gone."""
+    """Remove a file, folder or link, but not what a link points to. A missing path is no error."""
     with suppress(FileNotFoundError):
         if path_kind(path) == FOLDER:
             shutil.rmtree(path)

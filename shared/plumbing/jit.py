@@ -1,4 +1,4 @@
-"""The decorators of every compiled function, and the cache that they fill.
+"""Decorators for all compiled functions, and the folder of their cache.
 
 numba's disk cache looks only at the file of the function that it loads: after an edit of a jitted function, a cached
 caller in another file keeps running the old code. So the cache folder is named by a hash of every source file that
@@ -6,7 +6,7 @@ holds jitted code, and an edit anywhere starts an empty cache. The folder is cho
 decorated. Below it a function is found by its module, not by the place of its file, so that a checkout, a wheel and a
 copy with equal sources share what was compiled.
 
-Compiling takes seconds to two minutes, in which nothing else is to be seen, so a line on standard error says it before.
+Compiling takes seconds to two minutes without any output, so a line on standard error announces it.
 """
 
 import functools
@@ -28,11 +28,11 @@ PURPOSES = {
     "rftlab.sim": "the simulator",
     "rftlab.shared": "the estimators",
 }
-"""The purpose of compiled functions, by the beginning of their module's name; the longest that fits."""
+"""Purpose of compiled functions by the beginning of their module's name; the longest match counts."""
 
 
 def compile_purpose(module: str) -> str | None:
-    """Return the purpose of a module's functions; None where it is not ours."""
+    """Return the purpose of a module's compiled functions, or None for a module outside the package."""
     return next(
         (purpose for start, purpose in PURPOSES.items() if module == start or module.startswith(start + ".")), None
     )
@@ -43,8 +43,8 @@ COLLECTION = 50_000, 20, 20
 
 
 class Announcer(event.Listener):
-    """Says once for each purpose that code is compiled, and has garbage collected seldom meanwhile. numba tells it of
-    no function that it finds in its cache."""
+    """Listener that announces compilation once for each purpose, and makes garbage collection rare meanwhile. numba
+    does not report functions that are in its cache."""
 
     def __init__(self, cache: Path | None):
         self.cache, self.inside = cache, 0
@@ -52,7 +52,7 @@ class Announcer(event.Listener):
         self.collection = gc.get_threshold()
 
     def on_start(self, event):
-        """A compilation begins; one within another is a part of it."""
+        """Handle the start of a compilation; nested ones count as parts of it."""
         self.inside += 1
         if self.inside == 1:
             self.collection = gc.get_threshold()
@@ -69,7 +69,7 @@ class Announcer(event.Listener):
         print(f"rftlab: compiling {purpose} for this processor: up to two minutes, {kept}", file=sys.stderr, flush=True)
 
     def on_end(self, event):
-        """A compilation is over."""
+        """Handle the end of a compilation."""
         self.inside -= 1
         if self.inside == 0:
             gc.set_threshold(*self.collection)
@@ -79,7 +79,7 @@ _SOURCES = tuple(Path(__file__).resolve().parents[2] / package for package in ("
 
 
 def source_hash() -> str:
-    """Hash of every source file that may hold jitted code, in a fixed order."""
+    """Return a hash of every source file that may hold jitted code, in a fixed order."""
     digest = hashlib.sha256()
     for folder in _SOURCES:
         for path in sorted(folder.rglob("*.py")):
@@ -88,7 +88,7 @@ def source_hash() -> str:
 
 
 def _choose_cache() -> Path | None:
-    """Folder for compiled code, or None when no folder can be written (then every process compiles anew)."""
+    """Return the folder for compiled code, or None where none can be written; then every process compiles anew."""
     try:
         folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_folder("numba")) / source_hash()
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,8 @@ CACHE_FOLDER = _choose_cache()
 
 
 class SourceLocator(caching.UserProvidedCacheLocator):
-    """Where numba keeps a function of ours: in the cache folder, whose name tells the sources, by its package."""
+    """Locator of cached functions for numba: the cache folder, named by a hash of the sources, and the function's
+    package."""
 
     def __init__(self, py_func, py_file):
         super().__init__(py_func, py_file)
@@ -110,12 +111,12 @@ class SourceLocator(caching.UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func, py_file):
-        """None for a function that is not below `shared` or `sim`; numba then keeps it as it keeps others."""
+        """Return None for a function outside `shared` and `sim`, for which numba keeps its usual cache."""
         ours = any(folder in Path(py_file).resolve().parents for folder in _SOURCES)
         return super().from_function(py_func, py_file) if ours else None
 
     def get_source_stamp(self):
-        """Return the same for all files: the folder holds one version of the sources."""
+        """Return the same stamp for all files, because the folder's name already identifies the sources."""
         return ""
 
 
@@ -131,10 +132,11 @@ jit = functools.partial(
 
 
 class Inner(CPUDispatcher):
-    """A function without the code that takes Python's arguments, where a call from Python would end the process."""
+    """A compiled function without a Python wrapper. Calling it from Python raises TypeError, where it would otherwise
+    crash."""
 
     def __call__(self, *args, **kwargs):
-        """Always a TypeError."""
+        """Raise TypeError."""
         raise TypeError(
             f"{self.py_func.__module__}.{self.py_func.__name__} is for compiled code; Python calls what `jit` "
             "or `entry` compiled"
@@ -142,10 +144,9 @@ class Inner(CPUDispatcher):
 
 
 def inner(function=None, **options):
-    """`jit` of a function that only compiled code calls.
+    """Compile, as `jit` does, a function that only compiled code calls.
 
-    The code that takes apart the tuples of a Python call is larger than most functions, and numba compiles it for each
-    of them.
+    The wrapper that unpacks the tuples of a Python call is larger than most functions, and numba compiles one for each.
     """
     if function is None:
         return functools.partial(inner, **options)
@@ -156,13 +157,13 @@ def inner(function=None, **options):
 
 
 kernel = functools.partial(inner, _nrt=False)
-"""`inner` of a function that borrows all its arrays: it makes none and returns none.
+"""`inner` without reference counts, for a function that neither makes nor returns arrays.
 
-Other functions count references, at every call to every array of every tuple that they are given: 90 atomic operations
-where a round's scratch is passed on, 0.4 us, several times a round. Where it still shows that a call copies every
-number of these tuples, about 200 in 50 ns, functions are compiled into their callers: `inline="always"` where there is
-one caller, which saves compiling them by themselves, `forceinline=True` where there are several.
+Other functions count references at every call, for every array of every tuple argument. Passing a round's scratch takes
+90 atomic operations or 0.4 us, several times a round. A call also copies every number of these tuples, about 200 in 50
+ns. Where that matters, functions are compiled into their callers: `inline="always"` where there is one caller, which
+saves compiling them separately, and `forceinline=True` where there are several.
 """
 
 entry = functools.partial(jit, _nrt=False)
-"""`kernel` of a function that Python calls."""
+"""`kernel` for a function that Python calls."""

@@ -1,6 +1,6 @@
-"""Views of objects in a notebook: tables of what differs from the defaults, and a small picture of a curve.
+"""Show objects in a notebook: tables of values that differ from the defaults, and a small picture of a curve.
 
-All is text of ours with escaped values, in colours of the notebook's own, without scripts.
+The HTML is our own, with escaped values, the notebook's colours and no scripts.
 """
 
 from collections.abc import Iterator
@@ -10,20 +10,20 @@ from math import isfinite
 from typing import Any
 
 WIDTH, HEIGHT, EDGE = 360, 120, 6
-"""Pixels of a picture, and of its margin."""
+"""Width, height and margin of a picture, in pixels."""
 LONGEST = 200
-"""Letters of a value."""
+"""Largest number of letters of a value."""
 
 
 def table(title: str, rows: list[tuple[str, Any]]) -> str:
-    """Names and values below a title."""
+    """Return an HTML table of names and values below a title."""
     body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td></tr>" for name, value in rows)
     return f"<table><caption>{escape(title)}</caption>{body}</table>"
 
 
 def changed_table(title: str, value: Any) -> str:
-    """A dataclass as its fields that differ from their defaults, however deep; one line where none does. All fields of
-    the class and of its parts have defaults."""
+    """Return an HTML table of the fields of a dataclass that differ from their defaults, at any depth, or one line
+    where none does. All fields of the class and of its parts need defaults."""
     rows = list(_changed(value, type(value)(), ""))
     return table(title, rows or [("all fields", "at their defaults")])
 
@@ -34,8 +34,8 @@ def _shown(value: Any) -> str:
 
 
 def _changed(value: Any, usual: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Paths and values of fields that differ from those of `usual`. A part of another kind is named, then what
-    differs from that kind's own defaults."""
+    """Yield paths and values of fields that differ from those of `usual`. For a part of another class the name comes
+    first, then what differs from that class's own defaults."""
     for name in (field.name for field in fields(value)):
         own, other, where = getattr(value, name), getattr(usual, name), f"{path}{name}"
         if not is_dataclass(own):
@@ -50,7 +50,7 @@ def _changed(value: Any, usual: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def polylines(lines: dict[str, tuple[list[float], list[float]]], dashed: tuple[str, ...] = ()) -> str:
-    """A picture of lines (x, y) by name, y from 0 to 1: svg with its words for who does not see it."""
+    """Return an SVG picture of lines (x, y) by name, with y from 0 to 1 and a description for screen readers."""
     xs = [x for line in lines.values() for x in line[0] if isfinite(x)]
     right = max(xs, default=1.0) or 1.0
     drawn = "".join(_line(_points(*line, right), name in dashed) for name, line in lines.items())
@@ -65,7 +65,7 @@ def _line(points: str, dashed: bool) -> str:
 
 
 def _points(x: list[float], y: list[float], right: float) -> str:
-    """Pixels of a line; places without a number are left out."""
+    """Return the pixels of a line; points without finite numbers are left out."""
     known = [(a, b) for a, b in zip(x, y, strict=True) if isfinite(a) and isfinite(b)]
     across, up = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
     return " ".join(f"{EDGE + a / right * across:.1f},{HEIGHT - EDGE - b * up:.1f}" for a, b in known)

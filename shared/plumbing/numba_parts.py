@@ -1,7 +1,7 @@
-"""The internals of numba that compiled code needs, in one place: no other file imports from `numba.core`, and an error
-of one line names what a version lacks.
+"""Import the internals of numba that compiled code needs. No other file imports from `numba.core`, and an error of one
+line names what a version lacks.
 
-numba documents `numba.extending`, `numba.types` and `numba.config`; what stands here may go with any release.
+numba documents `numba.extending`, `numba.types` and `numba.config`; the parts listed here may disappear in any release.
 """
 
 from importlib import import_module
@@ -17,11 +17,11 @@ PARTS = {
     "caching": "numba.core.caching",
 }
 OPTIONS = ("_nrt", "no_cfunc_wrapper", "no_cpython_wrapper", "forceinline")
-"""Options of `njit` that its documentation leaves out."""
+"""Options of `njit` that numba does not document."""
 
 
 def _find(path: str):
-    """A module, or what a module holds; None where there is none."""
+    """Return a module, or an attribute of a module, by its path; None where there is none."""
     module, _, name = path.rpartition(".")
     try:
         return import_module(path)

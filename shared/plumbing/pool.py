@@ -13,7 +13,7 @@ from rftlab.shared.plumbing.errors import check, check_labels
 from rftlab.shared.plumbing.jit import inner, kernel
 
 LARGEST = 1e100
-"""The limit of a reward's absolute value: the squares of sums of such are finite."""
+"""Largest absolute value of a reward. The squares of sums of such rewards are finite."""
 
 
 class Pool(NamedTuple):
@@ -24,7 +24,7 @@ class Pool(NamedTuple):
 
 
 def make_pool(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
-    """Baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
+    """Return baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
 
     rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
     """
@@ -42,7 +42,7 @@ def make_pool(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
 
 @kernel(inline="always")
 def mean_between(values, start, stop):
-    """Mean of values[start:stop]; nan where there are none. Equal values have exactly that mean."""
+    """Return the mean of values[start:stop], nan where there are none. The mean of equal values is exact."""
     part = values[start:stop]
     origin = part[0] if stop > start else 0.0
     total = 0.0
@@ -53,7 +53,7 @@ def mean_between(values, start, stop):
 
 @kernel(inline="always")
 def deviation(values, start, stop, mean, ddof):
-    """Standard deviation of values[start:stop] about their `mean_between`; nan where too few."""
+    """Return the standard deviation of values[start:stop] about their `mean_between`; nan where there are too few."""
     part = values[start:stop]
     squares = 0.0
     for i in range(part.shape[0]):
@@ -63,14 +63,14 @@ def deviation(values, start, stop, mean, ddof):
 
 @kernel
 def mean_and_std(values, start, stop, ddof):
-    """`mean_between` and `deviation` of values[start:stop]."""
+    """Return `mean_between` and `deviation` of values[start:stop]."""
     mean = mean_between(values, start, stop)
     return mean, deviation(values, start, stop, mean, ddof)
 
 
 @inner
 def runner_up(values, start, stop):
-    """The largest and the second largest of values[start:stop], equal where the top is tied."""
+    """Return the largest and the second largest of values[start:stop], which are equal where the top is tied."""
     best, second = -np.inf, -np.inf
     for i in range(start, stop):
         best, second = max(best, values[i]), max(second, min(best, values[i]))

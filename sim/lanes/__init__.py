@@ -1,1 +1,1 @@
-"""Vectors of 16 lanes, and random numbers in them: compiled, below everything that knows what a policy is."""
+"""Vectors of 16 lanes and random numbers in them, compiled; nothing here depends on the policy."""

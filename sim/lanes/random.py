@@ -1,8 +1,8 @@
-"""Counter-based randomness: Philox 4x32-10 (Salmon et al. 2011), keyed by the seed, indexed by what is drawn.
+"""Draw counter-based random numbers: Philox 4x32-10 (Salmon et al. 2011), with the seed as key and the draw as counter.
 
-A number depends on (seed, round, context, rollout or lane, stream) alone. So results do not depend on the number of
-threads or on how seeds are grouped, a draw can be made again instead of stored, and two designs with one seed share
-their random numbers.
+A number depends only on (seed, round, context, rollout or lane, stream). So results do not depend on the number of
+threads or on how seeds are grouped, a draw can be repeated instead of stored, and two designs with one seed share their
+random numbers.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ _LOWER, _WORD = ir.Constant(PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(PAIR
 
 
 def _on_pairs(build):
-    """Intrinsic of integer vectors as 8 lanes of 64 bits: `build(builder, lanes)`."""
+    """Return an intrinsic on integer vectors, seen as 8 lanes of 64 bits; `build(builder, lanes)` emits its code."""
 
     def code(context, builder, signature, args):
         return builder.bitcast(build(builder, [builder.bitcast(lanes, PAIRS) for lanes in args]), INTS)
@@ -49,7 +49,7 @@ def _on_pairs(build):
 
 @intrinsic
 def wide_product(typingctx, a, b):
-    """64-bit products of the even lanes: their lower and upper words in even and odd lanes."""
+    """Multiply the even lanes to 64-bit products, with the lower words in even and the upper words in odd lanes."""
     return ints(ints, ints), _on_pairs(
         lambda builder, lanes: builder.mul(*(builder.and_(part, _LOWER) for part in lanes))
     )
@@ -57,13 +57,13 @@ def wide_product(typingctx, a, b):
 
 @intrinsic
 def upper_words(typingctx, a):
-    """Odd lanes, moved to the even ones before them."""
+    """Move each odd lane to the even lane before it."""
     return ints(ints), _on_pairs(lambda builder, lanes: builder.lshr(lanes[0], _WORD))
 
 
 @intrinsic
 def merge_words(typingctx, a, b):
-    """Even lanes of a, and those of b in the odd lanes behind them."""
+    """Merge the even lanes of a with those of b, which go to the odd lanes behind them."""
     return ints(ints, ints), _on_pairs(
         lambda builder, lanes: builder.or_(builder.and_(lanes[0], _LOWER), builder.shl(lanes[1], _WORD))
     )
@@ -77,20 +77,20 @@ _UNIT = F(2.0**-24)
 
 
 class Key(NamedTuple):
-    """The two words of a seed."""
+    """The two 32-bit words of a seed."""
 
     low: np.uint32
     high: np.uint32
 
 
 def seed_key(seed: int) -> Key:
-    """Key of a seed 0 .. 2^64 - 1."""
+    """Return the key of a seed from 0 to 2^64 - 1."""
     return Key(U(seed & 0xFFFFFFFF), U(seed >> 32))
 
 
 @kernel
 def _turn(c, k0, k1):
-    """One of Philox's ten rounds, of the even lanes; the odd ones hold what nobody reads."""
+    """Compute one of Philox's ten rounds for the even lanes; the odd lanes hold unused values."""
     low, high = wide_product(c[0], splat(_MULTIPLY_0)), wide_product(c[2], splat(_MULTIPLY_1))
     # Salmon et al., figure 3: each round mixes the words of two products, and the key moves by a Weyl sequence.
     return upper_words(high) ^ c[1] ^ splat(k0), high, upper_words(low) ^ c[3] ^ splat(k1), low
@@ -98,7 +98,7 @@ def _turn(c, k0, k1):
 
 @kernel
 def _ten_turns(c, key):
-    """All ten."""
+    """Compute all ten rounds of Philox."""
     k0, k1 = key.low, key.high
     for _ in range(10):
         c, k0, k1 = _turn(c, k0, k1), U(k0 + _WEYL_0), U(k1 + _WEYL_1)
@@ -117,12 +117,12 @@ def _merge(even, odd):
 
 @kernel
 def philox(key, c0, c1, c2, c3):
-    """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two
-    vectors each.
+    """Return two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are
+    two vectors each.
 
-    Even and odd lanes apart, and two vectors of counters: four chains of multiplications, one after the other. A
-    processor works on two of them at once by itself; side by side in one loop they need 32 registers, more than most
-    have.
+    Even and odd lanes are computed apart, for two vectors of counters: four chains of multiplications, one after the
+    other. A processor overlaps two of them by itself; interleaved in one loop they would need 32 registers, more than
+    most have.
     """
     a = splat(c0), c1[0], c2[0], splat(c3)
     b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
@@ -134,22 +134,22 @@ def philox(key, c0, c1, c2, c3):
 
 @kernel
 def _unit(words):
-    """Uniforms in [0, 1) with 24 bits."""
+    """Return uniforms in [0, 1) with 24 bits."""
     return to_floats(words >> splat(U(8))) * splat(_UNIT)
 
 
 @entry
 def uniforms(key, round_index, contexts, count, stream, out):
-    """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
+    """Draw two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
-    contexts (n,); count an np.int64, because a number written out is compiled as a type of its own; out (2, at least n
-    count + 2 LANES) float32, context by context. It holds the counters first: 16 at a time, of which those beyond a
-    context's are overwritten by the next one's.
+    contexts (n,); count an np.int64, because a literal number is compiled as another type; out (2, at least n count + 2
+    LANES) float32, context by context. out first holds the counters, written 16 at a time; those beyond a context's
+    draws are overwritten by the next context's.
     """
     n, width = contexts.shape[0] * count, out.shape[1]
     for row in range(contexts.shape[0]):
         for draw in range(0, count, LANES):
-            # Counters are written as floats without a conversion: only their bits matter.
+            # Counters are stored as floats without a conversion, because only their bits matter.
             store(out, row * count + draw, as_floats(splat(U(contexts[row]))))
             store(out, width + row * count + draw, as_floats(splat(U(draw)) + lane_numbers()))
     for first in range(0, n, 2 * LANES):
@@ -165,18 +165,18 @@ def uniforms(key, round_index, contexts, count, stream, out):
 
 @kernel
 def _box_muller(w0, w1):
-    """Two vectors of standard normals from two of random words."""
-    # Half a unit above 0, so that no logarithm is of 0.
+    """Return two vectors of standard normals from two vectors of random words."""
+    # Half a unit is added, so that the logarithm is never of 0.
     radius = sqrt(splat(F(-2.0)) * log(fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))))
     turn = _unit(w1)
-    # sin(x) = cos(x - quarter turn), and three quarters more are one quarter less.
+    # sin(x) = cos(x - quarter turn), and subtracting a quarter turn is adding three quarters.
     quarter = turn + splat(F(0.75))
     return radius * cos_turns(turn), radius * cos_turns(quarter - floor(quarter))
 
 
 @kernel
 def _store_normals(words, out, at):
-    """The 64 normals of four vectors of random words, those of each of 4 contexts together."""
+    """Store the 64 normals of four vectors of random words, those of each of 4 contexts together."""
     a, b = _box_muller(words[0], words[1])
     c, d = _box_muller(words[2], words[3])
     store(out, at, quarter_0(a, b, c, d))
@@ -187,7 +187,7 @@ def _store_normals(words, out, at):
 
 @kernel
 def _four_times(rows, first):
-    """Each of 4 rows in 4 lanes."""
+    """Return a vector with each of 4 rows in 4 lanes."""
     lanes = splat(U(0))
     for i in range(4):
         lanes = lanes | as_bits(keep_bits(as_floats(splat(U(rows[first + i]))), U(15 << 4 * i)))
@@ -196,7 +196,7 @@ def _four_times(rows, first):
 
 @entry
 def normals(key, round_index, rows, stream, out):
-    """16 standard normals for each context of rows (n,), n a multiple of 8: out (n, LANES) float32.
+    """Draw 16 standard normals for each context of rows (n,), n a multiple of 8, to out (n, LANES) float32.
 
     A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
     """

@@ -19,7 +19,7 @@ from rftlab.shared.plumbing.numba_parts import cgutils
 
 LANES = 16
 LINE = 64
-"""Bytes of a cache line, and of 16 lanes."""
+"""Bytes of a cache line, which holds 16 lanes."""
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, INTS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, ir.IntType(1)))
@@ -27,8 +27,8 @@ PAIRS = ir.VectorType(_I64, LANES // 2)
 
 
 def aligned_zeros(shape, dtype) -> np.ndarray:
-    """Zeros that begin with a cache line: 16 lanes across two lines cost a load more each time, in a product of
-    matrices a seventh of its time."""
+    """Return zeros that begin at a cache line. Vectors across two lines cost an extra load each, which is a seventh of
+    the time of a matrix product."""
     size = math.prod(np.atleast_1d(shape)) * np.dtype(dtype).itemsize
     room = np.zeros(size + LINE, dtype=np.uint8)
     start = -room.ctypes.data % LINE
@@ -52,12 +52,12 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def emit(result, arguments, build):
-    """Typing and code of an intrinsic: `build(builder, args)` returns the value."""
+    """Return the type and the code of an intrinsic; `build(builder, args)` returns its value."""
     return result(*arguments), lambda context, builder, signature, args: build(builder, args)
 
 
 def call(builder, name, result, args, **flags):
-    """Call an LLVM intrinsic by its full name."""
+    """Emit a call of an LLVM intrinsic by its full name."""
     kind = ir.FunctionType(result, [a.type for a in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args, **flags)
 
@@ -72,14 +72,14 @@ def _spread(builder, scalar, llvm):
 
 
 def address(context, builder, array_type, array, index):
-    """Pointer to an element of a contiguous array."""
+    """Return a pointer to an element of a contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
 
 @intrinsic
 def load(typingctx, array, index):
-    """The 16 float32 or uint32 that begin at flat position `index` of a contiguous array."""
+    """Load the 16 float32 or uint32 that begin at flat position `index` of a contiguous array."""
     vector = floats if array.dtype == types.float32 else ints
 
     def code(context, builder, signature, args):
@@ -106,7 +106,7 @@ def store(typingctx, array, index, vector):
 
 @intrinsic
 def prefetch(typingctx, array, index):
-    """Ask for the cache line of flat position `index`, which will soon be read."""
+    """Prefetch the cache line of flat position `index`, which will soon be read."""
 
     def code(context, builder, signature, args):
         pointer = builder.bitcast(address(context, builder, signature.args[0], *args), cgutils.voidptr_t)
@@ -118,7 +118,7 @@ def prefetch(typingctx, array, index):
 
 @intrinsic
 def splat(typingctx, scalar):
-    """A scalar in every lane: float32 or uint32."""
+    """Copy a scalar, float32 or uint32, to every lane."""
     vector = floats if scalar == types.float32 else ints
     element = types.float32 if scalar == types.float32 else types.uint32
     return emit(vector, (element,), lambda builder, args: _spread(builder, args[0], vector.llvm))
@@ -126,37 +126,37 @@ def splat(typingctx, scalar):
 
 @intrinsic
 def lane_numbers(typingctx):
-    """0 .. 15."""
+    """Return the vector 0 .. 15."""
     return emit(ints, (), lambda builder, args: ir.Constant(INTS, list(range(LANES))))
 
 
 @intrinsic
 def fma(typingctx, a, b, c):
-    """a b + c, rounded once."""
+    """Return a b + c of each lane, rounded once."""
     return emit(floats, (floats, floats, floats), lambda builder, args: call(builder, "llvm.fma.v16f32", FLOATS, args))
 
 
 @intrinsic
 def sqrt(typingctx, a):
-    """Square root of each lane."""
+    """Return the square root of each lane."""
     return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.sqrt.v16f32", FLOATS, args))
 
 
 @intrinsic
 def absolute(typingctx, a):
-    """|a| of each lane."""
+    """Return |a| of each lane."""
     return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.fabs.v16f32", FLOATS, args))
 
 
 @intrinsic
 def floor(typingctx, a):
-    """Largest integer not above each lane, as a float."""
+    """Return the largest integer not above each lane, as a float."""
     return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.floor.v16f32", FLOATS, args))
 
 
 @intrinsic
 def maximum(typingctx, a, b):
-    """Larger of each pair of lanes; nan where a is nan."""
+    """Return the larger of each pair of lanes; nan where a is nan."""
 
     def build(builder, args):
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[1], args[0])
@@ -166,13 +166,13 @@ def maximum(typingctx, a, b):
 
 @intrinsic
 def total(typingctx, a):
-    """Sum of the lanes, by halves. LLVM's own reduction is free to choose another order."""
+    """Return the sum of the lanes, by halves. LLVM's own reduction may use another order."""
     return emit(types.float32, (floats,), lambda builder, args: by_halves(builder, args[0], builder.fadd))
 
 
 @intrinsic
 def running_total(typingctx, a):
-    """Sum of each lane and all lanes before it, by doubling."""
+    """Return the sum of each lane and all lanes before it, by doubling."""
 
     def build(builder, args):
         value, zero = args[0], _constant(FLOATS, 0.0)
@@ -186,7 +186,7 @@ def running_total(typingctx, a):
 
 @intrinsic
 def largest(typingctx, a):
-    """Largest lane, where none is nan. By halves: LLVM's own reduction minds nan, lane by lane."""
+    """Return the largest lane, where none is nan, by halves. LLVM's own reduction checks for nan lane by lane."""
 
     def build(builder, args):
         return by_halves(
@@ -198,7 +198,7 @@ def largest(typingctx, a):
 
 @intrinsic
 def count_at_most(typingctx, a, bound):
-    """Number of lanes with a <= bound."""
+    """Return the number of lanes with a <= bound."""
 
     def build(builder, args):
         mask = builder.bitcast(
@@ -211,7 +211,7 @@ def count_at_most(typingctx, a, bound):
 
 @intrinsic
 def any_nonzero(typingctx, a):
-    """1 where a lane differs from 0, nan included; else 0."""
+    """Return 1 where any lane differs from 0, nan included; else 0."""
 
     def build(builder, args):
         mask = builder.bitcast(builder.fcmp_unordered("!=", args[0], _constant(FLOATS, 0.0)), ir.IntType(LANES))
@@ -222,7 +222,7 @@ def any_nonzero(typingctx, a):
 
 @intrinsic
 def keep_bits(typingctx, a, mask):
-    """Lanes of a whose bit in `mask` is set; 0 elsewhere."""
+    """Return the lanes of a whose bit in `mask` is set, and 0 elsewhere."""
 
     def build(builder, args):
         chosen = builder.bitcast(builder.trunc(args[1], ir.IntType(LANES)), _BITS)
@@ -233,38 +233,38 @@ def keep_bits(typingctx, a, mask):
 
 @intrinsic
 def to_floats(typingctx, a):
-    """Signed integer lanes as float32."""
+    """Convert signed integer lanes to float32."""
     return emit(floats, (ints,), lambda builder, args: builder.sitofp(args[0], FLOATS))
 
 
 @intrinsic
 def to_ints(typingctx, a):
-    """Float lanes truncated to signed integers."""
+    """Truncate float lanes to signed integers."""
     return emit(ints, (floats,), lambda builder, args: builder.fptosi(args[0], INTS))
 
 
 @intrinsic
 def as_bits(typingctx, a):
-    """The bits of float lanes."""
+    """Return the bits of float lanes."""
     return emit(ints, (floats,), lambda builder, args: builder.bitcast(args[0], INTS))
 
 
 @intrinsic
 def as_floats(typingctx, a):
-    """The floats that have these bits."""
+    """Return the floats that have these bits."""
     return emit(floats, (ints,), lambda builder, args: builder.bitcast(args[0], FLOATS))
 
 
 @intrinsic
 def arithmetic_shift(typingctx, a, n):
-    """Lanes shifted right with their sign."""
+    """Shift lanes right, keeping their sign."""
     return emit(
         ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], INTS))
     )
 
 
 def _operator(symbol, vector, method):
-    """Give `symbol` (+, *, ^, ...) a meaning for two vectors of one type."""
+    """Define `symbol` (+, *, ^, ...) for two vectors of one type."""
 
     @type_callable(symbol)
     def choose(context):
@@ -293,13 +293,13 @@ for _symbol, _of_floats, _of_ints in (
 
 
 def _pick(builder, a, b, lanes):
-    """Lanes of a (0 .. 15) and b (16 .. 31), in the order given."""
+    """Return lanes of a (0 .. 15) and b (16 .. 31) in the given order."""
     return builder.shuffle_vector(a, b, ir.Constant(INTS, [*lanes]))
 
 
 @intrinsic
 def sums_of_pairs(typingctx, a, b):
-    """Lanes 2i and 2i+1 added, for a and then for b."""
+    """Add lanes 2i and 2i+1, for a and then for b."""
 
     def build(builder, args):
         return builder.fadd(
@@ -310,7 +310,7 @@ def sums_of_pairs(typingctx, a, b):
 
 
 def _quarter(c):
-    """Intrinsic that collects lanes 4c .. 4c+3 of four vectors."""
+    """Return an intrinsic that collects lanes 4c .. 4c+3 of four vectors."""
 
     @intrinsic
     def collect(typingctx, v0, v1, v2, v3):

@@ -1,10 +1,10 @@
-"""Tiles: sums of a product of matrices that stay in registers, as many as the processor has that kernels are compiled
-for.
+"""Compute tiles of a matrix product, whose sums stay in registers; their number depends on the processor that kernels
+are compiled for.
 
-Results are the same bits on all processors (tests/sim/test_targets.py): a target decides which loop is outside, never
-the order of a sum.
+Results have the same bits on all processors (tests/sim/test_targets.py): a target decides which loop is the outer one,
+never the order of a sum.
 
-Arms are two vectors, their lower and their upper half, which meet features in pairs
+Arms are two vectors, their lower and their upper half, which are multiplied with pairs of features
 (`rftlab.sim.policy.products.places`). A tile is the logits of CONTEXTS contexts, to which features are added one pair
 after the other, for HALVES of their arms at once; or the gradient of PAIRS pairs of features, to which contexts are
 added.
@@ -21,15 +21,15 @@ from rftlab.sim.lanes.simd import FLOATS, INTS, LANES, LINE, address, call, floa
 
 
 class Target(NamedTuple):
-    """A kind of processor."""
+    """A kind of processor that kernels are compiled for."""
 
     name: str
     feature: str
-    """LLVM's names of the instructions that it must have."""
+    """LLVM's name of the instructions that the processor must have."""
     lanes: int
-    """float32 of a vector register."""
+    """Number of float32 in a vector register."""
     registers: int
-    """Vector registers."""
+    """Number of vector registers."""
 
 
 TARGETS = (
@@ -38,11 +38,12 @@ TARGETS = (
     Target("NEON", "+neon", lanes=4, registers=32),
     Target("plain", "", lanes=4, registers=16),
 )
-"""The first of which a processor has the feature is its target."""
+"""Known targets. The first whose feature a processor has is used."""
 
 
 def features() -> str:
-    """Features for which numba compiles, as LLVM lists them: NUMBA_CPU_FEATURES, or those of this machine."""
+    """Return the features for which numba compiles, as LLVM lists them: NUMBA_CPU_FEATURES, or those of this
+    machine."""
     if config.CPU_FEATURES is not None:
         return config.CPU_FEATURES
     mine = binding.get_host_cpu_features()
@@ -52,7 +53,7 @@ def features() -> str:
 
 
 def find_target(features: str) -> Target:
-    """The target with these features, a list with commas."""
+    """Return the target for a list of features with commas."""
     return next(target for target in TARGETS if not target.feature or target.feature in features.split(","))
 
 
@@ -60,21 +61,21 @@ TARGET = find_target(features())
 
 
 class Tiles(NamedTuple):
-    """The values that stay in registers."""
+    """Sizes of the tiles that stay in registers."""
 
     contexts: int
-    """Contexts whose logits do."""
+    """Number of contexts whose logits are in a tile."""
     halves: int
-    """Halves of their arms at once: both halve the features to read, one leaves room for more contexts, so for fewer
-    weights to read."""
+    """Halves of the arms in a tile. Two halves reduce the reads of features; one leaves room for more contexts, which
+    reduces the reads of weights."""
     pairs: int
-    """Pairs of features whose gradient does."""
+    """Number of pairs of features whose gradient is in a tile."""
 
 
 def tile_sizes(target: Target) -> Tiles:
-    """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each
-    want eight registers or more."""
-    # A vector of 16 lanes takes several registers where they are narrower.
+    """Return the sizes of tiles for a target. Sums take three quarters of the registers, and values that are read take
+    the rest. Two multipliers with a latency of four steps need eight registers or more."""
+    # A vector of 16 lanes takes several registers where these are narrower.
     vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
     halves = 2 if vectors == 16 else 1
     return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
@@ -84,13 +85,13 @@ CONTEXTS, HALVES, PAIRS = tile_sizes(TARGET)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _WIDE = ir.VectorType(_I64, LANES // 2)
 STRIP = 128
-"""Contexts whose scores stay in the first-level cache while tiles of the gradient pass."""
+"""Number of contexts whose scores stay in the first-level cache while all tiles of the gradient are computed."""
 logits, gradient = types.UniTuple(floats, CONTEXTS * HALVES), types.UniTuple(floats, 2 * PAIRS)
 strip = types.CPointer(types.float32)
 
 
 def _pair(context, builder, array_type, array, index):
-    """The two float32 that begin at a flat position, in every pair of lanes."""
+    """Load the two float32 at a flat position into every pair of lanes."""
     # Two float32 are loaded as one 64-bit number: one load and one broadcast serve two multiplications.
     pair = builder.load(builder.bitcast(address(context, builder, array_type, array, index), _I64.as_pointer()))
     pair.align = 4
@@ -102,7 +103,7 @@ def _pair(context, builder, array_type, array, index):
 
 
 def load_vectors(context, builder, array_type, array, index, count):
-    """So many vectors from a flat position on."""
+    """Load `count` vectors from a flat position on."""
     pointer = builder.bitcast(address(context, builder, array_type, array, index), FLOATS.as_pointer())
     vectors = [builder.load(builder.gep(pointer, [_I32(i)])) for i in range(count)]
     for vector in vectors:
@@ -111,7 +112,7 @@ def load_vectors(context, builder, array_type, array, index, count):
 
 
 def _add(builder, pairs, weights, sums):
-    """Each pair of features times every vector of weights (or scores), added to its sums."""
+    """Add the products of each pair of features with every vector of weights (or scores) to its sums."""
     vectors, n = [], len(weights)
     for i, pair in enumerate(pairs):
         vectors += [
@@ -123,13 +124,14 @@ def _add(builder, pairs, weights, sums):
 
 @intrinsic
 def zeros(typingctx):
-    """A tile of zeros."""
+    """Return a tile of zeros."""
     return logits(), lambda context, builder, signature, args: ir.Constant(context.get_value_type(logits), None)
 
 
 @intrinsic
 def context_starts(typingctx, rows, first, width):
-    """Where the features of the contexts rows[first], rows[first + 1], ... begin, CONTEXTS numbers."""
+    """Return the positions where the features of the contexts rows[first], rows[first + 1], ... begin, CONTEXTS
+    numbers."""
 
     def code(context, builder, signature, args):
         numbers = [
@@ -143,8 +145,8 @@ def context_starts(typingctx, rows, first, width):
 
 @intrinsic
 def add_features(typingctx, sums, features, starts, k, theta, half):
-    """Sums of CONTEXTS contexts, whose features begin at `starts`, with features k, k + 1 times their weights added,
-    from `half` of the arms on."""
+    """Add features k, k + 1 times their weights to the sums of CONTEXTS contexts, whose features begin at `starts`; the
+    arms begin at `half`."""
 
     def code(context, builder, signature, args):
         place = builder.mul(builder.add(args[3], args[5]), _I64(LANES))
@@ -162,8 +164,8 @@ def add_features(typingctx, sums, features, starts, k, theta, half):
 
 @intrinsic
 def new_strip(typingctx):
-    """Room on the stack for the scores of STRIP contexts with every lane doubled, which is how pairs of features
-    meet them."""
+    """Allocate the stack for the scores of STRIP contexts. Every lane is doubled, for products with pairs of
+    features."""
 
     def code(context, builder, signature, args):
         place = cgutils.alloca_once(builder, ir.ArrayType(FLOATS, 2 * STRIP))
@@ -175,11 +177,11 @@ def new_strip(typingctx):
 
 @intrinsic
 def double_into(typingctx, place, i, score):
-    """Put a context's scores into a strip, as its i-th."""
+    """Store a context's scores as the i-th of a strip."""
 
     def code(context, builder, signature, args):
         for half, at in enumerate(_halves(builder, *args[:2])):
-            # Lane i of the result is score i // 2: what both features of a pair are multiplied with.
+            # Lane i of the result is score i // 2, by which both features of a pair are multiplied.
             lanes = ir.Constant(INTS, [half * LANES // 2 + lane // 2 for lane in range(LANES)])
             builder.store(builder.shuffle_vector(args[2], args[2], lanes), at)
         return context.get_dummy_value()
@@ -189,8 +191,8 @@ def double_into(typingctx, place, i, score):
 
 @intrinsic
 def add_context(typingctx, sums, features, start, place, i):
-    """Sums of PAIRS pairs of features with a context added, the i-th of a strip, whose features of these pairs begin
-    at `start`."""
+    """Add a context, the i-th of a strip, to the sums of PAIRS pairs of features; its features of these pairs begin at
+    `start`."""
 
     def code(context, builder, signature, args):
         scores = [builder.load(at) for at in _halves(builder, *args[3:])]
@@ -203,14 +205,14 @@ def add_context(typingctx, sums, features, start, place, i):
 
 
 def _halves(builder, place, i):
-    """Pointers to the two vectors of the i-th context of a strip."""
+    """Return pointers to the two vectors of the i-th context of a strip."""
     vectors, first = builder.bitcast(place, FLOATS.as_pointer()), builder.mul(i, _I64(2))
     return builder.gep(vectors, [first]), builder.gep(vectors, [builder.add(first, _I64(1))])
 
 
 @intrinsic
 def load_tile(typingctx, array, index):
-    """The tile that begins at flat position `index`."""
+    """Load the tile that begins at flat position `index`."""
 
     def code(context, builder, signature, args):
         return context.make_tuple(builder, gradient, load_vectors(context, builder, array, *args, 2 * PAIRS))

@@ -1,4 +1,4 @@
-"""Elementary functions of 16 float32 lanes, to about two units in the last place: exp, log, cos(2 pi x)."""
+"""Compute elementary functions of 16 float32 lanes, to about two units in the last place: exp, log, cos(2 pi x)."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
 @kernel
 def exp(x):
-    """Exponential of each lane, by a Taylor-like polynomial on |r| <= ln 2 / 2; below -87 as at -87, about 1e-38."""
+    """Return e^x of each lane, by a Taylor-like polynomial on |r| <= ln 2 / 2; below -87 as at -87, about 1e-38."""
     x = maximum(x, splat(_LOWEST_EXPONENT))
     # x = n ln 2 + r with the nearest n, so that |r| <= ln 2 / 2.
     n = floor(fma(x, splat(_LOG2_E), splat(F(0.5))))
@@ -38,13 +38,14 @@ def exp(x):
     p = fma(p, r, splat(F(0.5)))
     p = fma(p, r, splat(F(1.0)))
     p = fma(p, r, splat(F(1.0)))
-    # 2^n by its exponent bits: exact, and one addition.
+    # 2^n is computed by adding n to the exponent bits, which is exact.
     return p * as_floats((to_ints(n) + splat(U(127))) << splat(U(23)))
 
 
 @kernel
 def log(x):
-    """Natural logarithm of positive normal lanes: x = m 2^e with m in [0.75, 1.5), log m = 2 artanh((m-1)/(m+1))."""
+    """Return the natural logarithm of positive normal lanes: x = m 2^e, m in [0.75, 1.5), log m = 2
+    artanh((m-1)/(m+1))."""
     bits = as_bits(x)
     # 0x3F400000 are the bits of 0.75: the difference has the exponent of x / 0.75 in its upper bits.
     exponent = arithmetic_shift(bits - splat(U(0x3F400000)), U(23))
@@ -61,7 +62,7 @@ def log(x):
 
 @kernel
 def cos_turns(u):
-    """cos(2 pi u) for u in [0, 1), as sin(2 pi s) with s = |u - 1/2| - 1/4, which lies within a quarter turn."""
+    """Return cos(2 pi u) for u in [0, 1), as sin(2 pi s) with s = |u - 1/2| - 1/4, which lies within a quarter turn."""
     x = (absolute(u - splat(F(0.5))) - splat(F(0.25))) * splat(F(6.28318531))
     x2 = x * x
     p = splat(F(2.75573192e-6))

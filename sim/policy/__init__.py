@@ -1,1 +1,1 @@
-"""The outputs of a policy on contexts: logits, probabilities, answers of one or more tokens, style."""
+"""Compute the outputs of a policy on contexts: logits, probabilities, answers of one or more tokens, style tokens."""

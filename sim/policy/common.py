@@ -1,19 +1,18 @@
-"""Parameters that all contexts share besides the matrix W: a policy that gets sharper, and one that gets more correct.
+"""Parameters that all contexts share besides the matrix W, such as those that make the policy sharper or more correct.
 
     z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + 1[a long] c_v th_v + x W
     h(x) = h0(x) + c th_f - (d / 4) sum_m v_m^2
 
-A pre-trained model knows more than it says: most of what training changes at first is not what a single question
-teaches, but something that holds for all of them. It trusts its best guess more (sharpening, c_b), and it uses what it
-can do (correctness, c_s): M numbers, as many as there are templates or operations to get right. And four
-numbers v_m do no good at all (damage, d): only noise moves them, so that they walk at random with every step, and their
-mean square lowers the logit h of the format. Rates that are too high, or many updates on a batch, break a policy in
-this way, sooner with one seed than with another; the term has no derivative. One more number is how long the policy's
-answers are (verbosity, c_v), long being all styles but the first, and one how ready its style tokens are to say 1
-(exploration, c_x; `rftlab.sim.policy.style`). The parameters lie behind W, in this order, and before that of the
-format, th_f; where c_b, c_s, d, c_v or c_x is 0, theirs do not exist. The base policy of a KL penalty knows nothing of
-them. Knowledge of the base policy may also fade as the parameters move away from it (forgetting,
-off by default). docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
+Most of what training changes at first in a pre-trained model is common to all questions. The model trusts its best
+guess more (sharpening, c_b), and it applies skills that it has (correctness, c_s): M parameters, one for each template
+or operation. Four parameters v_m only do harm (damage, d): noise alone moves them, so that they walk at random, and
+their mean square lowers the logit h of the format. Learning rates that are too high, or many updates on a batch, break
+a policy in this way, sooner with one seed than with another; the term has no derivative. One more parameter sets how
+long answers are (verbosity, c_v; all styles but the first are long), and one how often style tokens are 1 (exploration,
+c_x; `rftlab.sim.policy.style`). The parameters follow W in this order, before that of the format, th_f; where c_b, c_s,
+d, c_v or c_x is 0, theirs do not exist. The base policy of a KL penalty does not have them. Knowledge of the base
+policy may also fade as the parameters move away from it (forgetting, off by default). docs/simulator.md has the
+equations, `rftlab.sim.round.common` the gradients.
 """
 
 import math
@@ -27,13 +26,13 @@ from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear
 
 _MIN = 1e-6
-"""The least factor that is kept of logits, by a policy that forgets or gets less sharp: arms that do not exist have a
-logit of -1e30, which must stay out of reach."""
+"""Smallest factor of logits under a policy that forgets or gets less sharp. Arms that do not exist have a logit of
+-1e30, which must keep their probability at 0."""
 
 
 @entry
 def base_logit_scale(forgetting, theta, n_common=0):
-    """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
+    """Return exp(-forgetting |W|^2), at least 1e-6, the factor of the base policy's logits and format logits.
 
     theta: W, flat, then n_common parameters (`rftlab.sim.policy.common`) and that of the format; forgetting:
     `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the change of a logit.
@@ -47,27 +46,27 @@ def base_logit_scale(forgetting, theta, n_common=0):
 
 
 class BasePolicy(NamedTuple):
-    """The base policy at some parameters."""
+    """Coefficients of the base policy's logits at some parameters."""
 
     kept: float
-    """Factor of its format's logits: what is not forgotten."""
+    """Factor of the format's logits: the part that is not forgotten."""
     scale: float
-    """Factor of its logits: that, times 1 + c_b th_b, which is at least 1e-6."""
+    """Factor of the arms' logits: `kept` times 1 + c_b th_b, where the latter is at least 1e-6."""
     slope: float
-    """Derivative of `scale` in th_b, what is forgotten held fixed."""
+    """Derivative of `scale` with respect to th_b, with `kept` held fixed."""
     lift: float
-    """Bonus of correct arms."""
+    """Bonus of correct arms in the logits."""
     damage: float
-    """The fall of the format's logit."""
+    """Amount by which damage lowers the format's logit."""
     lengthen: float
-    """Bonus of long arms."""
+    """Bonus of long arms in the logits."""
     explore: float
-    """The rise of the logits of style tokens."""
+    """Bonus in the logits of style tokens."""
 
 
 @kernel
 def base_policy(plan, theta):
-    """The base policy at parameters theta."""
+    """Return the coefficients of the base policy's logits at parameters theta."""
     kept = base_logit_scale(plan.forgetting, theta, plan.n_common)
     scale, slope, lift, at, stop = kept, 0.0, 0.0, theta.shape[0] - 1 - plan.n_common, theta.shape[0] - 1
     if plan.sharpening > 0.0:
@@ -124,6 +123,6 @@ def _(plan, n, lift, logits):
 
 @kernel
 def remember_base(base, view):
-    """Keep in a `View` what the general round will ask of its policy's base."""
+    """Copy the coefficients that the general round needs later to a `View`."""
     view.base_scale[0] = base.scale
     view.common[0], view.common[1], view.common[2], view.common[3] = base.slope, base.lift, base.lengthen, base.explore

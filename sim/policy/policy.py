@@ -1,4 +1,4 @@
-"""The softmax policy of one context: probabilities, arms, scores.
+"""Compute the softmax policy of one context: probabilities, arms, scores.
 
 Functions come in two versions (`rftlab.sim.policy.versions`): float32 with 16 lanes, and float64.
 """
@@ -29,7 +29,8 @@ F = np.float32
 
 @kernel
 def largest_logit(values, row, low, high):
-    """Largest of values[row, low .. high - 1]. An array's own method would make arrays, which kernels cannot."""
+    """Return the largest of values[row, low .. high - 1]. An array's own method would allocate arrays, which kernels
+    must not."""
     top = values[row, low]
     for a in range(low + 1, high):
         top = max(top, values[row, a])
@@ -41,7 +42,7 @@ def softmax(logits, row, probs):
     """Fill probs[row] from logits[row]; return the largest logit, and the sum of exp(logit - largest)."""
     z = load(logits, row * LANES)
     top = largest(z)
-    # Less the largest logit, so that no exponential overflows.
+    # The largest logit is subtracted, so that no exponential overflows.
     e = exp(z - splat(top))
     norm = total(e)
     store(probs, row * LANES, e / splat(norm))
@@ -76,14 +77,14 @@ def _(probs, row, cdf):
 
 @for_linear
 def pick(cdf, u):
-    """Arm whose interval of the cumulative probabilities cdf (columns,) holds u in [0, 1)."""
+    """Return the arm whose interval of the cumulative probabilities cdf (columns,) contains u in [0, 1)."""
     return count_at_most(load(cdf, 0), F(u * cdf[LANES - 1]))
 
 
 @pick.for_tabular
 def _(cdf, u):
     arm = 0
-    # u times the last sum, which rounding may leave a little off 1.
+    # u is scaled by the last sum, which rounding may leave a little off 1.
     while cdf[arm] <= u * cdf[-1]:
         arm += 1
     return arm
@@ -91,7 +92,7 @@ def _(cdf, u):
 
 @for_linear
 def correct_probability(logits, row, correct):
-    """Probability under softmax(logits[row]) of the arms whose bit is set in `correct`."""
+    """Return the probability under softmax(logits[row]) of the arms whose bit is set in `correct`."""
     z = load(logits, row * LANES)
     e = exp(z - splat(largest(z)))
     return total(keep_bits(e, correct)) / total(e)
@@ -111,7 +112,7 @@ def _(logits, row, correct):
 
 @for_linear
 def start_score(probs, row, weight, spread, noise, n_arms, scores):
-    """scores[row] = spread noise[row] - weight probs[row]; noise (rows, LANES) float32, used where spread > 0."""
+    """Set scores[row] = spread noise[row] - weight probs[row]; noise (rows, LANES) float32 is read where spread > 0."""
     score = load(probs, row * LANES) * splat(F(-weight))
     if spread > 0.0:
         score = fma(keep_bits(load(noise, row * LANES), np.uint32((1 << n_arms) - 1)), splat(F(spread)), score)
@@ -126,15 +127,15 @@ def _(probs, row, weight, spread, noise, n_arms, scores):
 
 @kernel
 def weight_sums(weights, forms):
-    """sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed."""
-    if weights.shape[0] == 1:  # the same, without a loop
+    """Return sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed."""
+    if weights.shape[0] == 1:  # the result of one response needs no loop
         return weights[0], weights[0] * weights[0], weights[0] * forms[0]
     return weight_totals(weights, forms)
 
 
 @for_linear
 def add_arms(weights, arms, tokens, row, scores):
-    """scores[row] += sum_k w_k e_{a_k}: weights (K,) of responses, arms (K tokens,) of theirs."""
+    """Add sum_k w_k e_{a_k} to scores[row]: weights (K,) of responses, arms (K tokens,) of their tokens."""
     score = load(scores, row * LANES)
     for k in range(weights.shape[0]):
         weight = splat(F(weights[k]))

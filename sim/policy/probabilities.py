@@ -1,7 +1,7 @@
-"""From logits to probabilities, for all contexts of a batch: of arms, and of the format.
+"""Compute the probabilities of arms and of the format from logits, for all contexts of a batch.
 
-Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular
-one (float64). `work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
+Logarithms and formats of 16 contexts are computed together in the linear environment (float32), one by one in the
+tabular one (float64). `work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
 """
 
 import math
@@ -16,8 +16,8 @@ from rftlab.sim.policy.versions import for_linear
 
 @kernel
 def find_probabilities(contexts, plan, theta, batch, base, work):
-    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base: as
-    `rftlab.sim.policy.common.base_policy` says."""
+    """Compute probabilities, log-normaliser and format of a batch's contexts from their logits. base: the result of
+    `rftlab.sim.policy.common.base_policy`."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)
@@ -26,8 +26,8 @@ def find_probabilities(contexts, plan, theta, batch, base, work):
 
 @kernel
 def find_formats(contexts, plan, theta, batch, base, work):
-    """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch. base:
-    as `rftlab.sim.policy.common.base_policy` says."""
+    """Compute the log-probability of each format, and the probability of a well-formed response, for a batch's
+    contexts. base: the result of `rftlab.sim.policy.common.base_policy`."""
     for r in range(batch.shape[0]):
         work.formed[r] = contexts.base_format[batch[r]]
     squash(work.formed, batch.shape[0], base.kept, plan.format_scale * theta[-1] - base.damage, work.format_logp)
@@ -35,7 +35,7 @@ def find_formats(contexts, plan, theta, batch, base, work):
 
 @for_linear
 def add_logs(norms, n, lse):
-    """lse[:n] += log norms[:n]; what lies behind, up to a multiple of LANES, is overwritten."""
+    """Add log norms[:n] to lse[:n]. Entries behind n, up to a multiple of LANES, are overwritten."""
     for r in range(0, n, LANES):
         store(lse, r, load(lse, r) + log(load(norms, r)))
 
@@ -48,8 +48,8 @@ def _(norms, n, lse):
 
 @for_linear
 def squash(logits, n, scale, shift, logp):
-    """logits[:n] become the probabilities sigmoid(h) with h = scale logits + shift, logp (2, n or more)
-    log-probabilities of 0 and 1; behind n: `add_logs`."""
+    """Replace logits[:n] by the probabilities sigmoid(h) with h = scale logits + shift, and fill logp (2, n or more)
+    with the log-probabilities of 0 and 1. Entries behind n are overwritten as in `add_logs`."""
     zero, one = splat(F(0.0)), splat(F(1.0))
     for r in range(0, n, LANES):
         h = fma(load(logits, r), splat(F(scale)), splat(F(shift)))

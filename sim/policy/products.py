@@ -1,13 +1,13 @@
-"""The two products of the policy: logits of contexts, and the gradient of the parameters.
+"""Compute the two matrix products of the policy: logits of contexts, and the gradient of the parameters.
 
 Linear: logits = base + features W, float32; tabular: logits = base + a table, float64. theta and grad are flat and
-contiguous: the matrix, then the format parameter. The table is (N, A). W lies in pairs of features, (d / 2, 2 halves of
-the arms, LANES / 2 arms, 2 features), as `places` says: so one load, of two features into all lanes, serves two
-multiplications, and what they wait for is the multipliers instead of memory.
+contiguous: the matrix, then the format parameter. The table is (N, A). W is stored in pairs of features, (d / 2, 2
+halves of the arms, LANES / 2 arms, 2 features), as `places` returns it. So one load, of two features into all lanes,
+serves two multiplications, and the multipliers are the limit instead of memory.
 
-The sums of a tile stay in registers, as many as the target has (`sim/lanes/tiles.py`). They are the logits of some
-contexts while the matrix, 28 KB that stay in the first-level cache, streams by, or the gradient of some features while
-contexts do. Rows come in whole blocks, which the caller fills up.
+The sums of a tile stay in registers, and its size depends on the target (`sim/lanes/tiles.py`). A tile holds the logits
+of some contexts while the matrix is read, 28 KB that stay in the first-level cache, or the gradient of some features
+while contexts are read. Rows come in whole blocks, which the caller pads.
 """
 
 import numpy as np
@@ -33,28 +33,29 @@ from rftlab.sim.policy.versions import for_linear
 
 N = np.uintp
 BLOCK = 8
-"""Contexts that random numbers are drawn for at once, and at least as many as a tile has."""
+"""Number of contexts for which random numbers are drawn at once, at least as many as in a tile."""
 
 
 def places(n_features: int) -> np.ndarray:
-    """(d, LANES) where theta and grad of the linear environment hold the weight of each feature for each arm."""
+    """Return the places (d, LANES) in theta and grad of each feature's weight for each arm, in the linear
+    environment."""
     pairs = np.arange(n_features * LANES).reshape(-1, 2, LANES // 2, 2)
     return pairs.transpose(0, 3, 1, 2).reshape(n_features, LANES)
 
 
 @kernel
 def whole_blocks(n):
-    """Rows that n contexts take, filled up to whole blocks."""
+    """Return the number of rows of n contexts, padded to whole blocks."""
     return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
 @for_linear
 def forward(contexts, theta, rows, scale, logits):
-    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is left of the base policy's, and what was
-    learnt."""
+    """Fill logits (n, columns) of the contexts rows (n,) at theta: the base policy's logits times `scale`, plus
+    features W."""
     x, d, last = contexts.features, contexts.features.shape[1], rows.shape[0] - CONTEXTS
     for tile in range(0, rows.shape[0], CONTEXTS):
-        r = min(tile, last)  # so the last tile may find some logits once more
+        r = min(tile, last)  # the last tile may compute some logits a second time
         starts, ahead = context_starts(rows, r, d), context_starts(rows, min(r + CONTEXTS, last), d)
         first = _sums(x, starts, theta, 0, ahead)
         second = first if HALVES == 2 else _sums(x, starts, theta, 1, ahead)
@@ -66,8 +67,8 @@ def forward(contexts, theta, rows, scale, logits):
 
 @kernel(forceinline=True)
 def _sums(x, starts, theta, half, ahead):
-    """Features of a tile's contexts times their weights, from `half` of the arms on; those of the next tile are
-    asked for meanwhile."""
+    """Return the features of a tile's contexts times their weights, with arms from `half` on; the next tile's features
+    are prefetched."""
     sums = zeros()
     for line in range(0, x.shape[1], LANES):
         if half == 0:
@@ -88,9 +89,9 @@ def _(contexts, theta, rows, scale, logits):
 
 @for_linear
 def backward(contexts, rows, scores, grad):
-    """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,), which it overwrites.
+    """Add the outer products of the scores (n, columns) with the contexts rows (n,) to grad; `rows` is overwritten.
 
-    Contexts that teach nothing, half of them in a long run, are left out: zeros add nothing, so the bits are the same.
+    Contexts with scores of 0, half of them in a long run, are left out, which does not change a bit of the sums.
     """
     x, d, n = contexts.features, contexts.features.shape[1], rows.shape[0]
     strip = new_strip()
@@ -101,7 +102,7 @@ def backward(contexts, rows, scores, grad):
             sums = load_tile(grad, k * LANES)
             for block in range(0, count, BLOCK):
                 for i in range(block, block + BLOCK):
-                    start = rows[N(first + i)] * d + k  # an index that may be below 0 would cost two instructions more
+                    start = rows[N(first + i)] * d + k  # a signed index would cost two instructions more
                     prefetch(x, start + LANES)
                     sums = add_context(sums, x, start, strip, i)
             store_tile(grad, k * LANES, sums)
@@ -109,10 +110,10 @@ def backward(contexts, rows, scores, grad):
 
 @kernel(forceinline=True)
 def _teaching(rows, scores, first, last, strip):
-    """Move the rows first .. last-1 whose scores are not all 0 to the front, their scores to the strip; returns how
-    many, filled up to whole blocks with scores of 0."""
+    """Move the rows first .. last-1 whose scores are not all 0 to the front, and their scores to the strip. Return
+    their number, padded to whole blocks with scores of 0."""
     count = 0
-    for r in range(first, last):  # without a branch: which contexts teach cannot be foreseen
+    for r in range(first, last):  # without a branch, which could not be predicted
         score = load(scores, r * LANES)
         double_into(strip, count, score)
         rows[first + count] = rows[r]

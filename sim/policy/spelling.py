@@ -1,9 +1,9 @@
-"""The softmax policy over answers of one or several tokens; an answer is right where all its tokens are.
+"""Compute the softmax policy over answers of one or several tokens; an answer is right where all its tokens are.
 
 Each of T tokens is a softmax of its own over A / T of the arms: token s has the arms s A/T .. (s+1) A/T - 1. The
 log-probability and the score of an answer are the sums of those of its tokens. With one token these are the functions
-of sim/policy/policy.py. With several there are two versions of each, as there: float32 with all tokens of a context in
-one register of 16 lanes, and float64.
+of sim/policy/policy.py. With several tokens each function has two versions: float32 with all tokens of a context in one
+register of 16 lanes, and float64.
 """
 
 import math
@@ -28,13 +28,13 @@ def _width(plan):
 
 @kernel
 def _lanes_by_answer(plan, low):
-    """Bits of the lanes of the token that starts at arm `low`."""
+    """Return the bits of the lanes of the token that starts at arm `low`."""
     return U(((1 << _width(plan)) - 1) << low)
 
 
 @kernel
 def _from_tops(plan, z):
-    """exp(z - the largest lane of the same token), and the sum of these largest."""
+    """Return exp(z - the largest lane of the same token), and the sum of these largest values."""
     tops, sum_of_tops = splat(F(0.0)), 0.0
     for low in plan.token_starts:
         lanes = _lanes_by_answer(plan, low)
@@ -46,7 +46,7 @@ def _from_tops(plan, z):
 
 @for_linear
 def softmax(plan, logits, row, probs):
-    """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of
+    """Fill probs[row] from logits[row], token by token. Return the sum of their largest logits, and the product of
     their sums of exp(logit - largest)."""
     if len(plan.token_starts) == 1:
         return policy.softmax(logits, row, probs)
@@ -77,8 +77,8 @@ def _(plan, logits, row, probs):
 
 @kernel
 def pick(plan, cdf, token, u):
-    """Arm of a token, for u in [0, 1); cdf (columns,) is the running total of the probabilities of all tokens, as of
-    policy.cumulate."""
+    """Return the arm of a token for u in [0, 1); cdf (columns,): the running total of the probabilities of all tokens,
+    as of policy.cumulate."""
     if len(plan.token_starts) == 1:
         return policy.pick(cdf, u)
     first = plan.token_starts[token]
@@ -89,7 +89,7 @@ def pick(plan, cdf, token, u):
 
 @kernel
 def most_likely(plan, probs, row, low):
-    """The most likely arm of the token that starts at arm `low`, the first of equals."""
+    """Return the most likely arm of the token that starts at arm `low`, the first of equal ones."""
     best = low
     for a in range(low + 1, low + _width(plan)):
         if probs[row, a] > probs[row, best]:
@@ -112,7 +112,7 @@ def _(cdf, bound):
 
 @for_linear
 def correct_probability(plan, logits, row, correct):
-    """Probability that the arm of every token is one whose bit is set in `correct`."""
+    """Return the probability that every token's arm has its bit set in `correct`."""
     e, _ = _from_tops(plan, load(logits, row * LANES))
     chance = 1.0
     for low in plan.token_starts:
@@ -142,7 +142,7 @@ def _(plan, logits, row, correct):
 
 @for_linear
 def squared_length(probs, row):
-    """sum_a probs[row, a]^2, over all tokens."""
+    """Return sum_a probs[row, a]^2 over all tokens."""
     p = load(probs, row * LANES)
     return float(total(p * p))
 

@@ -1,4 +1,4 @@
-"""Functions in two versions: float32 with 16 lanes for the linear environment, float64 for the tabular one.
+"""Define functions in two versions: float32 with 16 lanes for the linear environment, float64 for the tabular one.
 
     @for_linear
     def softmax(logits, row, probs):
@@ -7,7 +7,7 @@
     @softmax.for_tabular
     def _(logits, row, probs): ...
 
-Compiled code takes the version for its arrays when it is compiled, so there is one round and no flag in it.
+The version is chosen by the types of arrays at compile time, so there is one code of the round, without a flag.
 """
 
 import functools
@@ -19,8 +19,8 @@ from numba.extending import overload
 
 
 def for_linear(linear: Callable) -> Any:
-    """Makes a function, for compiled code alone, whose last array decides what runs: `linear`, or what its
-    `for_tabular` decorates.
+    """Return a function for compiled code alone, whose last array decides whether `linear` runs or the function
+    decorated by `for_tabular`.
 
     A function that takes a plan first may have a third version, `for_one_token`, where the plan's answers have one
     token. The versions have the same arguments. A call from Python raises TypeError.

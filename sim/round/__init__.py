@@ -1,1 +1,1 @@
-"""A training round: sample, find baselines and advantages, update; and evaluation."""
+"""Compute a training round (rollouts, baselines, advantages, updates), and evaluate a policy."""

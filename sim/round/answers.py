@@ -1,17 +1,16 @@
-"""An answer with its format: drawn, scored, its log-probability and its virtual length. It counts as one token, however
-many it is spelled with. Two more steps of both rounds are here: the baseline set of a context, and its part in the
-metrics.
+"""Draw and score an answer with its format, and compute its log-probability and virtual length. It counts as one token,
+however many tokens spell it. Two more steps of both rounds are here: the baseline set and the metrics of a context.
 
-Both rounds call these. Arms lie answer by answer, T for each; places are unsigned, because an index that may be below 0
-costs two instructions more at each of the arrays.
+Arms are stored answer by answer, T for each. Places are unsigned, because a signed index costs two instructions more at
+each array.
 
-Virtual lengths are those of responses of one token that count as longer or shorter, by the style of their answers.
+Virtual lengths let a response of one token count as longer or shorter, by the style of its answer.
 
-A response is as long as 1 + b side mean ones, b `Linear.length_by_style` and side the mean of its tokens' styles, from
--1 (the first) to 1 (the last). A mean over the tokens of a response then divides its weight by that, a mean over all
-tokens divides by the length of the batch, and its nuisance has a variance in proportion to its length. Where the sums
-of many style tokens are normal, that is what style tokens do in the general round, without their cost; ratios, masks
-and KL penalties see the answer alone.
+The length relative to the mean is 1 + b side, with b `Linear.length_by_style` and side the mean of its tokens' styles,
+from -1 (the first) to 1 (the last). A mean over the tokens of a response divides its weight by that, a mean over all
+tokens divides by the length of the batch, and the variance of its nuisance is in proportion to its length. This
+approximates many style tokens, whose sums are normal, without their cost; ratios, masks and KL penalties depend on the
+answer alone.
 """
 
 import numpy as np
@@ -29,7 +28,7 @@ N = np.uintp
 
 @kernel(forceinline=True)
 def draw_answer(plan, correct, formed, cdf, uniform, draw, at, arms):
-    """Fill arms[at : at + T] and return the answer's format and reward.
+    """Draw an answer: fill arms[at : at + T], and return its format and reward.
 
     correct: bits of the right arms; formed: probability of a well-formed answer; cdf: running total of the
     probabilities; draw: the first of its T uniforms.
@@ -44,7 +43,7 @@ def draw_answer(plan, correct, formed, cdf, uniform, draw, at, arms):
 
 @kernel(forceinline=True)
 def add_logits(plan, logits, row, arms, at, logp):
-    """logp with the logits of the answer arms[at : at + T] added, one after the other."""
+    """Add the logits of the answer arms[at : at + T] to logp, one after the other, and return the sum."""
     for s in range(len(plan.token_starts)):
         logp += logits[row, N(arms[at + N(s)])]
     return logp
@@ -52,14 +51,14 @@ def add_logits(plan, logits, row, arms, at, logp):
 
 @kernel(forceinline=True)
 def answer_logp(plan, view, row, arms, at, form):
-    """Log-probability of the answer arms[at : at + T] with its format, under a policy (`Work` or `View`): the sum of
-    its tokens'."""
+    """Return the log-probability of the answer arms[at : at + T] with its format under a policy (`Work` or `View`), the
+    sum over its tokens."""
     return add_logits(plan, view.logits, row, arms, at, -view.lse[row]) + view.format_logp[form, row]
 
 
 @kernel(forceinline=True)
 def base_answer_logp(plan, contexts, context, arms, at, form):
-    """As `answer_logp`, under the base policy."""
+    """Return `answer_logp` under the base policy."""
     return (
         add_logits(plan, contexts.base_logits, context, arms, at, -contexts.base_lse[context])
         + contexts.base_format_logp[context, form]
@@ -68,13 +67,13 @@ def base_answer_logp(plan, contexts, context, arms, at, form):
 
 @kernel
 def relative_length(plan, arms, at):
-    """Length of the response with the answer arms[at : at + T], relative to the mean."""
+    """Return the length of the response with the answer arms[at : at + T], relative to the mean."""
     return 1.0 + plan.length_by_style * mean_side(plan, len(plan.token_starts), arms, at)
 
 
 @kernel
 def total_length(plan, arms, first, last):
-    """Length of the responses first .. last-1."""
+    """Return the sum of the relative lengths of the responses first .. last-1."""
     total, tokens = 0.0, len(plan.token_starts)
     for i in range(first, last):
         total += relative_length(plan, arms, i * tokens)
@@ -83,8 +82,8 @@ def total_length(plan, arms, first, last):
 
 @kernel
 def shares_by_length(plan, rule, arms, first, n, out):
-    """Fill out[:n] with the shares (`rftlab.shared.aggregation`) of the responses first .. first+n-1 in an optimiser
-    batch of out.shape[0] responses, which they are unless shares do not depend on other responses."""
+    """Fill out[:n] with the shares (`rftlab.shared.aggregation`) of responses first .. first+n-1 in an optimiser batch
+    of out.shape[0] responses. n must be all of them, unless shares do not depend on other responses."""
     total, tokens = total_length(plan, arms, first, first + n), len(plan.token_starts)
     for row in range(n):
         low = first + row - row % rule.micro_batch
@@ -95,7 +94,7 @@ def shares_by_length(plan, rule, arms, first, n, out):
 
 @kernel(forceinline=True)
 def copy_into(values, out, start):
-    """Copy values to out[start:]; return where they end."""
+    """Copy values to out[start:]; return the end of the copy."""
     copy = out[start : start + values.shape[0]]
     for i in range(values.shape[0]):
         copy[i] = values[i]
@@ -112,8 +111,8 @@ def add_baseline_set(plan, windows, context, own, support, pool, end):
 
 @kernel
 def count_group(rewards, advantages, totals):
-    """Add a context's rewards to the totals, and whether none of its responses teaches. Behind the advantages of new
-    responses may be those of replayed ones, whose rewards are no longer counted."""
+    """Add a context's rewards to the totals, and count it if all its advantages are 0. Advantages of replayed responses
+    may follow those of new ones; their rewards are not counted again."""
     silent = True
     for k in range(advantages.shape[0]):
         silent = silent & (advantages[k] == 0.0)

@@ -1,5 +1,5 @@
-"""Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average,
-the optimal one, its estimate from the group."""
+"""Compute baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving
+average, the optimal baseline, and its estimate from the group."""
 
 import math
 
@@ -19,17 +19,17 @@ from rftlab.sim.round.ragged import INT, NUMBER, TOKEN
 
 @kernel
 def greedy_reward(contexts, plan, view, row, context):
-    """Reward of the response of the most likely tokens (ReMax, 2310.10505)."""
+    """Return the reward of the response of the most likely tokens (ReMax, 2310.10505)."""
     right = np.uint32(1)
     for low in plan.token_starts:
         right &= contexts.correct[context] >> np.uint32(most_likely(plan, view.probs, row, low))
-    # Most likely is token by token, the format among them, as greedy decoding is.
+    # As in greedy decoding, each token and the format are the most likely ones by themselves.
     return 1.0 if view.formed[row] >= 0.5 and right == 1 else 0.0
 
 
 @kernel
 def greedy_length(plan, style, view, row):
-    """Style tokens of that response."""
+    """Return the number of style tokens of the greedy response."""
     side = 0.0
     for low in plan.token_starts:
         side += style_side(style, most_likely(plan, view.probs, row, low))
@@ -38,8 +38,8 @@ def greedy_length(plan, style, view, row):
 
 @kernel
 def squared_features(contexts, plan, context, other):
-    """|x_i + c x_j|^2, by which the score of context i in W is longer than that in its logits; c: interference with
-    context j, `other`."""
+    """Return |x_i + c x_j|^2, the factor from the squared score of context i in its logits to that in W; c:
+    interference with context j, `other`."""
     d, norm = contexts.features.shape[1], 0.0
     if d == 0:
         return (1.0 + plan.interference) ** 2 if context == other else 1.0 + plan.interference**2
@@ -53,8 +53,8 @@ def squared_features(contexts, plan, context, other):
 
 @kernel
 def token_squares(contexts, plan, view, row, context, low):
-    """Of a token that starts at arm `low`: E[D], Pr(right) and E[right D], where D = |e - pi|^2 = 1 - 2 pi_a + sum_b
-    pi_b^2."""
+    """Return E[D], Pr(right) and E[right D] of the token that starts at arm `low`, where D = |e - pi|^2 = 1 - 2 pi_a +
+    sum_b pi_b^2."""
     last, squares, right, right_squares = low + plan.n_arms // len(plan.token_starts), 0.0, 0.0, 0.0
     for a in range(low, last):
         squares += view.probs[row, a] ** 2
@@ -68,12 +68,12 @@ def token_squares(contexts, plan, view, row, context, low):
 
 @kernel
 def optimal_baseline(contexts, plan, view, row, context, other):
-    """E[r |s|^2] / E[|s|^2] over the responses of a context, s the score in all parameters (Greensmith et al. 2004).
+    """Return E[r |s|^2] / E[|s|^2] over a context's responses, s the score in all parameters (Greensmith et al. 2004).
 
     |s|^2 = g (v + (1 + q v) D - q v) + (format score)^2 + that of `common_squares`, with g of `squared_features`, v = A
     sn^2 the nuisance's square, q the surprise, and D the sum of the tokens'. These are independent: E[right D] = sum_s
-    E[right_s D_s] prod_{u != s} Pr(right_u), token by token. Style tokens count as the Gaussian nuisance whose place
-    they take.
+    E[right_s D_s] prod_{u != s} Pr(right_u), token by token. Style tokens count as the Gaussian nuisance that they
+    replace.
     """
     scale, formed, nuisance = (
         squared_features(contexts, plan, context, other),
@@ -84,7 +84,7 @@ def optimal_baseline(contexts, plan, view, row, context, other):
     for low in plan.token_starts:
         mine, chance, chance_squares = token_squares(contexts, plan, view, row, context, low)
         squares += mine
-        # The product rule over independent tokens: one factor is squared, the others are chances.
+        # This is the product rule over independent tokens: one factor is squared, the others are probabilities.
         right_squares = right_squares * chance + right * chance_squares
         right *= chance
     slope, nuisance = 1.0 + nuisance * plan.surprise, nuisance * (1.0 - plan.surprise)
@@ -100,8 +100,8 @@ def optimal_baseline(contexts, plan, view, row, context, other):
 
 @kernel
 def find_squares(plan, view, row, a, b, ragged):
-    """Sums of squared probabilities of the tokens of responses a .. b-1, those of `row` in a view that gave
-    old_logp: of all answers with their format together, and of the two values of a style token."""
+    """Compute sums of squared probabilities for the tokens of responses a .. b-1, which belong to `row` of the view
+    that gave old_logp: over all answers with their format, and over the two values of a style token."""
     width, starts = plan.n_arms // len(plan.token_starts), ragged.ints[INT.start]
     squares, old_logp = ragged.tokens[TOKEN.squares], ragged.tokens[TOKEN.old_logp]
     formed = np.float64(view.formed[row])
@@ -120,8 +120,8 @@ def find_squares(plan, view, row, a, b, ragged):
 
 @inner
 def optimal_token_advantages(rule, n, ragged):
-    """Fill the advantages of the first n responses of a round and of their tokens: reward - baseline of the token,
-    as `rftlab.shared.prepare.prepare` from squares."""
+    """Fill in the advantages of the first n responses of a round and of their tokens: reward minus the token's
+    baseline, as `rftlab.shared.prepare.prepare` computes it from squares."""
     starts, group = ragged.ints[INT.start, : n + 1], ragged.ints[INT.group, :n]
     tokens = starts[n]
     returns, norms, position = np.empty(tokens), np.empty(tokens), np.empty(tokens, np.int64)
@@ -141,7 +141,8 @@ def optimal_token_advantages(rule, n, ragged):
 
 @kernel
 def critic_value(contexts, critic, context):
-    """The critic's value of a context: linear in its features, or a number of its own in the tabular environment."""
+    """Return the critic's value of a context: linear in its features, or one parameter for each context in the tabular
+    environment."""
     d = contexts.features.shape[1]
     if d == 0:
         return critic[context]
@@ -153,14 +154,15 @@ def critic_value(contexts, critic, context):
 
 @kernel
 def teach_critic(contexts, rate, critic, context, target):
-    """A normalised step of the critic towards the mean reward of a context."""
+    """Move the critic towards the mean reward of a context by a normalised step."""
     error, d = target - critic_value(contexts, critic, context), contexts.features.shape[1]
     if d == 0:
         critic[context] += rate * error
         return
     size = 1.0
     for k in range(d):
-        # Normalized by the features and the constant, so a rate of 1 removes the error at once.
+        # The step is divided by the squared norm of features and constant, so that a rate of 1 removes the error at
+        # once.
         size += contexts.features[context, k] ** 2
     for k in range(d):
         critic[k] += rate * error / size * contexts.features[context, k]
@@ -169,7 +171,7 @@ def teach_critic(contexts, rate, critic, context, target):
 
 @kernel
 def find_baseline(contexts, plan, kind, memory, view, row, context, other):
-    """The baseline of that kind for a context that interferes with `other`, before this round's rewards."""
+    """Return the baseline of that kind for a context that interferes with `other`, before this round's rewards."""
     if kind == GREEDY:
         return greedy_reward(contexts, plan, view, row, context)
     if kind == OPTIMAL:
@@ -179,5 +181,5 @@ def find_baseline(contexts, plan, kind, memory, view, row, context, other):
     if kind == MOVING_AVERAGE:
         return read_average(memory.averages, context)
     if kind == OPTIMAL_TOKEN:
-        return 0.0  # of tokens: `optimal_token_advantages`
+        return 0.0  # set for each token by `optimal_token_advantages`
     raise UserError("advantage.baseline has a name that the simulator does not find")

@@ -1,10 +1,10 @@
-"""The gradient of a round for the parameters that all contexts share (`rftlab.sim.policy.common`).
+"""Compute a round's gradient for the parameters that all contexts share (`rftlab.sim.policy.common`).
 
-A context i whose score in its logits is S_i, nuisance aside, adds S_i . dz_i/dth, exactly, and noise: each of its
-rollouts says something about the parameter on which no reward depends (variance nuisance^2 w_k^2, as in every
-coordinate of W), and what it teaches leaks in from other contexts (interference^2 |S_i|^2). The deviation of
-verbosity's noise is a multiple of that. Each parameter has noise of
-its own, so several parts of correctness agree on what all of them see, and on nothing else.
+A context i whose score in its logits is S_i, without nuisance, adds S_i . dz_i/dth, exactly, and noise from two
+sources. Each rollout has noise in the parameter on which no reward depends (variance nuisance^2 w_k^2, as in every
+coordinate of W), and interference leaks in from other contexts (variance interference^2 |S_i|^2). The deviation of
+verbosity's noise is a multiple of that. Each parameter has independent noise, so several parts of correctness share the
+signal alone.
 """
 
 import math
@@ -19,18 +19,18 @@ from rftlab.sim.policy.versions import for_linear
 
 
 class CommonNoise(NamedTuple):
-    """Of a context."""
+    """Noise in the scores and shared parameters of one context."""
 
     spread: float
-    """Deviation of the nuisance in its scores, which is taken out again."""
+    """Standard deviation of the nuisance in the context's scores, which is subtracted again."""
     variance: float
-    """Of the nuisance of a parameter in common."""
+    """Variance of the nuisance in the gradient of a shared parameter."""
 
 
 @for_linear
 def score_products(contexts, plan, row, context, spread, noise, scores):
-    """S . z0, sums of S over correct arms and, where they are raised, over long ones, and |S|^2; S the score of a row
-    without its nuisance, spread x noise[row]."""
+    """Return S . z0, the sums of S over correct arms and, where these are raised, over long arms, and |S|^2. S is the
+    score of a row without its nuisance, spread x noise[row]."""
     arms = np.uint32((1 << plan.n_arms) - 1)
     score = load(scores, row * LANES)
     if spread > 0.0:
@@ -60,15 +60,15 @@ def _(contexts, plan, row, context, spread, noise, scores):
 
 @kernel
 def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisance, scores, grad):
-    """Add to grad what a context, `row` of the batch, teaches the parameters in common.
+    """Add a context's gradient of the shared parameters to grad; the context is `row` of the batch.
 
-    slope: of the base policy's factor (`rftlab.sim.policy.common.BasePolicy`); noise: a `CommonNoise`; common_noise and
-    nuisance (rows, LANES) standard normals, those of these parameters and those of the scores.
+    slope: derivative of the base policy's factor (`rftlab.sim.policy.common.BasePolicy`); noise: a `CommonNoise`;
+    common_noise and nuisance (rows, LANES): standard normals, those of the shared parameters and those of the scores.
     """
     of_base, of_correct, of_long, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
     spread = math.sqrt(noise.variance + plan.interference**2 * squares)
     start, stop = grad.shape[0] - 1 - plan.n_common, grad.shape[0] - 1
-    if plan.exploration > 0.0:  # taught by style tokens
+    if plan.exploration > 0.0:  # its gradient comes from style tokens
         stop -= 1
     if plan.verbosity > 0.0:
         stop -= 1
@@ -85,8 +85,8 @@ def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisa
 
 @kernel
 def _centred(contexts, view, row, context, low, high, chosen, of_base):
-    """Of g(a), its base logit, or else 1 for an arm of the bits `chosen`, over the arms low .. high-1 of a token:
-    E[d^2], E[right d] and E[right d^2], d = g - E[g]."""
+    """Return E[d^2], E[right d] and E[right d^2] with d = g - E[g], over the arms low .. high-1 of a token. g(a) is the
+    base logit of arm a, or else 1 for the arms in the bits `chosen`."""
     mean = square = right = right_square = 0.0
     for a in range(low, high):
         is_chosen = (chosen >> np.uint32(a)) & np.uint32(1)
@@ -103,8 +103,8 @@ def _centred(contexts, view, row, context, low, high, chosen, of_base):
 
 @kernel
 def _squared_sums(contexts, plan, view, row, context, chosen, of_base):
-    """E[D^2] and E[right D^2] over the answers of a context, D the sum over an answer's tokens of d as of `_centred`.
-    Tokens are independent, so these are found token by token."""
+    """Return E[D^2] and E[right D^2] over the answers of a context; D is the sum of `_centred`'s d over an answer's
+    tokens. Tokens are independent, so the sums are computed token by token."""
     width, square, chance, once, twice = plan.n_arms // len(plan.token_starts), 0.0, 1.0, 0.0, 0.0
     for low in plan.token_starts:
         p = 0.0
@@ -120,7 +120,7 @@ def _squared_sums(contexts, plan, view, row, context, chosen, of_base):
 
 @kernel
 def common_squares(contexts, plan, view, row, context, chance, distance, right_distance):
-    """E[|s|^2] and E[right |s|^2] over the answers of a context, s the score in the parameters in common, noise
+    """Return E[|s|^2] and E[right |s|^2] over the answers of a context, s the score in the shared parameters, noise
     included.
 
     chance: Pr(right); distance, right_distance: E[D] and E[right D] of D = |e - pi|^2.

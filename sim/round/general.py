@@ -1,7 +1,6 @@
-"""The compiled round with everything in it: besides all that `rftlab.sim.round.plain` does, responses with style
-tokens, a sampler that is not the trainer, groups that are replaced, masks, importance corrections, baselines from
-elsewhere, an entropy bonus. Where none of these is asked for the two do the same, bit for bit, and that one is faster.
-"""
+"""Compute a round with all options: beyond `rftlab.sim.round.plain`, it has responses with style tokens, a sampler that
+is not the trainer, replaced groups, masks, importance corrections, given baselines and an entropy bonus. Without these
+options both rounds give the same bits, and the plain one is faster."""
 
 import numpy as np
 
@@ -51,17 +50,17 @@ from rftlab.sim.state import TOTAL
 
 @kernel
 def trainer_forward(contexts, plan, theta, batch, view):
-    """The trainer's view of a batch."""
+    """Compute the trainer's policy on a batch."""
     remember_base(policy_forward(contexts, plan, theta, batch, view), view)
 
 
 @kernel(inline="always")
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
-    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its
-    rewards.
+    """Sample a batch of contexts as rows `at` and following of the round, compute baselines that precede its rewards,
+    and store its rewards.
 
-    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later
-    epoch.
+    Random numbers are indexed by the batch instead of the round, because a context may occur twice in a round, the
+    second time in a later epoch.
     """
     first, starts, others = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.rows[ROW.other]
     gets = ragged.rows[ROW.gets]
@@ -70,7 +69,8 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     stream = memory.spent[2] - 1
     trainer_forward(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.every > 1 or choices.noise > 0.0:
-        # The last synchronization, and from it the lag: weights from before the first round do not exist.
+        # The sampler's weights: the last synchronization minus the lag, or the initial weights where that is before
+        # round 0.
         synced = max(0, round_index - round_index % choices.every - choices.lag)
         behind = memory.history[synced % (choices.lag + choices.every)]
         sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
@@ -82,7 +82,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     memory.spent[1] += starts[stop] - starts[start] + (stop - start) * (len(plan.token_starts) - 1)
     for row in range(batch.shape[0] if memory.replays.reward.shape[1] > 0 else 0):
         new, end = first[at + row] + gets[row], first[at + row + 1]
-        # Replayed responses were paid for when they were sampled.
+        # Replayed responses were counted when they were sampled.
         memory.spent[0] -= end - new
         memory.spent[1] -= starts[end] - starts[new] + (end - new) * (len(plan.token_starts) - 1)
         remember_right(memory.replays, batch[row], ragged, first[at + row], new)
@@ -103,8 +103,8 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
             memory.spent[1] += len(plan.token_starts) + greedy_length(plan, choices.style, trainer, row)
     for row in range(batch.shape[0]):
         a, b = first[at + row], first[at + row] + gets[row]
-        # The moving average takes this round in only after the baseline was read: else it would not be independent of
-        # it.
+        # The baseline is read before this round is added to the moving average; otherwise the two would depend on each
+        # other.
         if choices.averages:
             add_into(memory.averages, batch[row], choices.decay, rewards, a, b)
         if rule.advantage.baseline == VALUE:
@@ -115,8 +115,8 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
 
 @kernel
 def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, ragged):
-    """Fill the rows of a round, with as many of `batches` (tries, B) as it takes."""
-    n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
+    """Fill the rows of a round from as many of `batches` (tries, B) as are needed."""
+    n, rows = batches.shape[1], np.int64(0)  # a plain 0 has another type, and numba would compile the callees twice
     for attempt in range(choices.tries):
         memory.spent[2] += 1
         sample_try(
@@ -124,7 +124,7 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
         )
         if choices.tries == 1:
             return
-        # The last try keeps groups without a signal too, so that a round always has n groups.
+        # The last try keeps groups without signal too, so that a round always has n groups.
         rows = drop_silent(plan, ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
         if rows >= n:
             return
@@ -132,7 +132,7 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
 
 @inner
 def find_advantages(plan, choices, rule, windows, n, ragged):
-    """Baseline sets, then advantages, of responses and of their tokens."""
+    """Compute baseline sets, and from them the advantages of responses and of their tokens."""
     first, context_of, sets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.set]
     starts, group, selected = ragged.ints[INT.start], ragged.ints[INT.group], ragged.ints[INT.selected]
     rewards, given_of, advantage = (
@@ -171,7 +171,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
     else:
         advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
     for i in range(support):
-        # What is not trained on stays in place with advantage 0, so that tokens need not be moved.
+        # Responses that are not trained on keep their place with advantage 0, so that no tokens are moved.
         if not selected[i]:
             out[i] = 0.0
         credit[starts[i] : starts[i + 1]] = out[i]
@@ -179,7 +179,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
 
 @kernel
 def count(n, replays, ragged, totals):
-    """Add the rewards of a round's new responses and its contexts without signal to the totals."""
+    """Add a round's new rewards and its contexts without signal to the totals."""
     first, gets = ragged.rows[ROW.first], ragged.rows[ROW.gets]
     for row in range(n):
         a, b = first[row], first[row + 1]
@@ -189,8 +189,8 @@ def count(n, replays, ragged, totals):
 
 @kernel
 def freeze_round(rule, n, ragged):
-    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then
-    takes the old policy's place."""
+    """Compute the importance weights of the round's tokens, and set the reference of a KL penalty against the old
+    policy. With the correction `ratio` the sampler then replaces the old policy."""
     starts, correction = ragged.ints[INT.start], ragged.tokens[TOKEN.correction]
     old_logp, ref_logp, sampled = (
         ragged.tokens[TOKEN.old_logp],
@@ -213,7 +213,7 @@ def freeze_round(rule, n, ragged):
 
 @kernel(inline="always")
 def find_logp(contexts, plan, choices, view, low, high, ragged):
-    """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
+    """Compute log-probabilities of the tokens of rows low .. high-1 under a policy's view of these rows."""
     first, context_of, tokens = ragged.rows[ROW.first], ragged.rows[ROW.context], len(plan.token_starts)
     starts, forms = ragged.ints[INT.start], ragged.ints[INT.form]
     logp, style_logits = ragged.tokens[TOKEN.logp], ragged.tokens[TOKEN.style_logit]
@@ -237,8 +237,8 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
 
 @inner
 def find_weights(plan, rule, update, low, high, view, ragged):
-    """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values,
-    tokens."""
+    """Compute the weights of the tokens of rows low .. high-1, one optimiser batch. Return the number of clipped
+    tokens, the sum of KL values, and the number of tokens."""
     first, starts, response = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.marks[MARK.response]
     weights, logp, plain, share = (
         ragged.tokens[TOKEN.weight],
@@ -258,9 +258,9 @@ def find_weights(plan, rule, update, low, high, view, ragged):
     shares_into(
         rule.aggregation, starts[start : stop + 1], ragged.ints[INT.group, start:stop], float(b - a), n_rows, plain
     )
-    if plan.length_by_style > 0.0:  # responses are tokens
+    if plan.length_by_style > 0.0:  # a response is one token here
         shares_by_length(plan, rule.aggregation, ragged.arms, start, stop - start, plain[a:b])
-    # A loop: for slices numba also compiles the message about lengths that differ, which takes seconds.
+    # A loop, because for slices numba also compiles the error about different lengths, which takes seconds.
     for t in range(a, b):
         share[t] = plain[t] * correction[t]
         kl_share[t] = rule.kl.in_loss * (share[t] if rule.mask.kind == KL_COV else plain[t])
@@ -280,11 +280,11 @@ def find_weights(plan, rule, update, low, high, view, ragged):
 
 @kernel(inline="always")
 def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, rows, view, ragged, grad):
-    """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
-    the format parameter, and adds to `grad` that of what contexts have in common.
+    """Compute the scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`. Return the
+    gradient of the format parameter; that of the shared parameters is added to `grad`.
 
-    entropy: coefficient of the entropy bonus. rows: these contexts, filled up to whole blocks, for which the scores
-    behind are 0.
+    entropy: coefficient of the entropy bonus. rows: these contexts, padded to whole blocks; the scores of the padding
+    are 0.
     """
     first, starts, tokens = ragged.rows[ROW.first], ragged.ints[INT.start], len(plan.token_starts)
     weights, plain_share, answer_weights = (
@@ -322,7 +322,7 @@ def set_scores(contexts, plan, choices, entropy, round_index, low, start, stop, 
 
 @kernel(inline="always")
 def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view, ragged, grad):
-    """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
+    """Add the gradient of rows low .. high-1, an optimiser batch, to grad: chunk by chunk, as in
     `rftlab.sim.round.plain`."""
     context_of, n = ragged.rows[ROW.context], high - low
     for start in range(0, n, plan.chunk):
@@ -341,19 +341,19 @@ def add_gradient(contexts, plan, choices, entropy, round_index, low, high, view,
 
 @kernel
 def update_policy(contexts, plan, choices, rule, state, bonus, view, round_index, n, ragged, totals):
-    """The updates of a round, each on its rows; False where a gradient is not finite. bonus: of
+    """Make the updates of a round, each on its rows. Return False where a gradient is not finite. bonus: as in
     `rftlab.sim.state.GeneralState`."""
     context_of = ragged.rows[ROW.context]
     size, updates = n // plan.minibatches, plan.epochs * plan.minibatches
     for u in range(updates):
         low = u % plan.minibatches * size
         high = low + size
-        # The first update of a whole round reuses the forward pass that sampled; replaced groups lie elsewhere.
+        # The first update of a whole round reuses the forward pass that sampled; replaced groups are in other rows.
         if u > 0 or size < n or choices.tries > 1:
             trainer_forward(contexts, plan, state.theta, context_of[low:high], view)
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, view, ragged)
-        # The bonus of this update: what its entropy says moves the next one.
+        # The coefficient is read before this update's entropy changes it for the next one.
         entropy = bonus[0] * bonus[1]
         if rule.entropy_target > 0.0:
             find_entropies(plan, view, low, high, ragged)
@@ -371,8 +371,8 @@ def update_policy(contexts, plan, choices, rule, state, bonus, view, round_index
 def general_rounds(
     contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals
 ):
-    """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done,
-    fewer where the run diverged."""
+    """Train for some rounds on batches (at least rounds x tries, B) of context indices. Return the number of rounds
+    done, which is smaller where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
         # A ring of the weights that a stale sampler may still use.

@@ -1,6 +1,8 @@
-"""Measures of a policy on a set of contexts. Pass@1, strict and flexible, is exact or from one sampled response each.
-Others are pass@k, entropy, format, groups that teach nothing, and how long right and wrong responses are: exact means
-over all responses, which a run computes where it asks for them (`Simulation.evaluation` = full).
+"""Measure a policy on a set of contexts.
+
+Pass@1, strict and flexible, is exact or from one sampled response each. The other measures are pass@k, entropy, format,
+zero-variance groups, and the lengths of right and wrong responses. They are exact means over all responses, computed
+where a run asks for them (`Simulation.evaluation` = full).
 """
 
 from typing import NamedTuple
@@ -19,8 +21,8 @@ from rftlab.sim.world import Contexts, Style, World
 
 @jit
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
-    """Mean probability over all contexts that a response is correct, and that its answer is, in the format or not; or
-    the means of one sampled response of each. nan where a probability is."""
+    """Return the mean over all contexts of the probability of a correct response, and of a correct answer in any
+    format; or the means of one sampled response of each context. nan where a probability is nan."""
     n, strict, flexible, base = contexts.base_format.shape[0], 0.0, 0.0, base_policy(plan, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
@@ -37,21 +39,21 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
 
 
 KS = tuple(2**n for n in range(1, 9))
-"""Each k of pass@k; pass@1 is in the curve."""
+"""Values of k of pass@k; pass@1 is in the curve."""
 
 
 DIRECTIONS = 64
-"""Directions of style tokens over which their entropy is a mean."""
+"""Number of directions of style tokens over which their entropy is averaged."""
 
 
 class ResponsePolicy(NamedTuple):
-    """The responses of a policy on n contexts, token by token; the tokens and the format of a response are
+    """The distribution of a policy's responses on n contexts, by token. The tokens and the format of a response are
     independent."""
 
     probs: np.ndarray
     """(n, T, A / T) probability of each arm of each token."""
     correct: np.ndarray
-    """(n, T, A / T) whether it is right."""
+    """(n, T, A / T) bool, whether each arm of each token is right."""
     formed: np.ndarray
     """(n,) probability of a well-formed response."""
     style_entropy: float = float("nan")
@@ -75,7 +77,7 @@ def _policies(contexts, plan, theta, work, probs, formed):
 
 
 def response_policy(contexts: Contexts, style: Style, plan, theta: np.ndarray, work) -> ResponsePolicy:
-    """The policy with these parameters on all contexts of a set; `work` is scratch."""
+    """Return the distribution of responses under parameters theta on all contexts of a set; `work` is scratch."""
     n, tokens = contexts.base_format.shape[0], len(plan.token_starts)
     probs, formed = np.zeros((n, plan.n_arms)), np.zeros(n)
     _policies(contexts, plan, theta, work, probs, formed)
@@ -86,8 +88,8 @@ def response_policy(contexts: Contexts, style: Style, plan, theta: np.ndarray, w
 
 
 def style_entropy(contexts: Contexts, style: Style, plan, theta: np.ndarray) -> float:
-    """Mean entropy of a style token (`rftlab.sim.policy.style`) over all contexts and DIRECTIONS random directions,
-    always the same."""
+    """Return the mean entropy of a style token (`rftlab.sim.policy.style`) over all contexts and DIRECTIONS random
+    directions, the same in each call."""
     learnt = theta[places(contexts.features.shape[1])].astype(np.float64)[:, : plan.n_arms]
     signs = np.random.Generator(np.random.Philox(0)).choice([-1.0, 1.0], (plan.n_arms, DIRECTIONS))
     logits = style.base + plan.exploration * theta[-2] + style.slope * (contexts.features @ (learnt @ signs))
@@ -121,7 +123,7 @@ def measure(world: World, policy: ResponsePolicy, rollouts: int) -> dict[str, fl
 
 
 def entropies(policy: ResponsePolicy) -> np.ndarray:
-    """(n,) entropy of the answer and the format of a response: the sum of those of its tokens and of the format."""
+    """Return the entropy (n,) of a response's answer and format, the sum over its tokens and the format."""
     formed = np.stack([policy.formed, 1 - policy.formed], axis=1)
     return _entropy(policy.probs).sum(axis=1) + _entropy(formed)
 
@@ -131,7 +133,7 @@ def _entropy(p: np.ndarray) -> np.ndarray:
 
 
 def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.ndarray:
-    """(n,) probability that the rewards of a context's rollouts are all equal: sum_r Pr(r)^K over the rewards r.
+    """Return the probability (n,) that a context's rollouts have equal rewards: sum_r Pr(r)^K over the rewards r.
 
     With partial credit there is a reward for each number of right tokens, and with noise no two rewards are equal. A
     second reward of well-formed responses sets these apart from the others.
@@ -153,7 +155,7 @@ def equal_rewards(world: World, policy: ResponsePolicy, rollouts: int) -> np.nda
 
 
 def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distributions (n, i + j - 1) of sums of independent numbers with distributions (n, i) and (n, j)."""
+    """Return the distributions (n, i + j - 1) of sums of independent numbers with distributions (n, i) and (n, j)."""
     product = np.zeros((len(a), a.shape[1] + b.shape[1] - 1))
     for shift in range(b.shape[1]):
         product[:, shift : shift + a.shape[1]] += a * b[:, shift : shift + 1]
@@ -161,8 +163,8 @@ def _times(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
-    """Mean tokens of a rewarded response and of another, over the responses to all contexts together; without style
-    tokens virtual ones (`rftlab.sim.round.answers`)."""
+    """Return the mean number of tokens of a rewarded response and of another, over the responses to all contexts
+    together; without style tokens the lengths are virtual (`rftlab.sim.round.answers`)."""
     n, tokens, width = policy.probs.shape
     by_style = (n, tokens, width // style.n_styles, style.n_styles)
     every, right = np.ones((n, 1)), policy.formed[:, None]
@@ -177,13 +179,14 @@ def mean_lengths(style: Style, policy: ResponsePolicy) -> tuple[float, float]:
 
 
 def _weighted(lengths: np.ndarray, chances: np.ndarray) -> float:
-    """Mean length where `chances` (n, lengths) are those of each; nan where there are none."""
+    """Return the mean of lengths with probabilities `chances` (n, lengths); nan where these are all 0."""
     whole = chances.sum()
     return float((chances @ lengths).sum() / whole) if whole > 0 else float("nan")
 
 
 def mean_style_length(style: Style, side: np.ndarray) -> np.ndarray:
-    """Mean style tokens of responses of these sides, as `rftlab.sim.policy.style.style_length` draws them."""
+    """Return the mean number of style tokens of responses with these sides, as `rftlab.sim.policy.style.style_length`
+    draws it."""
     middle = style.tokens * (1 + style.by_style * side)
     low, high = middle * (1 - style.jitter) + 0.5, middle * (1 + style.jitter) + 0.5
     spread = np.where(high > low, high - low, 1.0)
@@ -191,6 +194,6 @@ def mean_style_length(style: Style, side: np.ndarray) -> np.ndarray:
 
 
 def _floors_up_to(x: np.ndarray) -> np.ndarray:
-    """Integral of floor from 0 to x."""
+    """Return the integral of floor from 0 to x."""
     whole = np.floor(x)
     return whole * (whole - 1) / 2 + whole * (x - whole)

@@ -1,10 +1,10 @@
-"""Gradient ascent: Adam and SGD, and Adam on weights that are kept in bf16.
+"""Update parameters by gradient ascent: Adam, SGD, and Adam with weights stored in bf16.
 
 A weight w in bf16 has 8 significant bits: a step below half a unit in its last place, 1/512 to 1/256 of it, is lost,
-and a larger one is rounded. On average a step s moves weights as if it reached, whole, those below 450 s. Of weights
-N(0, 0.02^2) that is the share erf(450 |s| / (0.02 sqrt 2)), here as y / sqrt(1 + y^2) with the same slope at 0. A
-simulated coordinate stands for many weights, so its step is multiplied by that share: small rates then move it with the
-square of the rate, large ones in proportion.
+and a larger one is rounded. On average a step s acts as if it moved, fully, the weights below 450 s. Of weights N(0,
+0.02^2) that is the share erf(450 |s| / (0.02 sqrt 2)), approximated by y / sqrt(1 + y^2) with the same slope at 0. A
+simulated coordinate stands for many weights, so its step is multiplied by that share: at small rates its movement grows
+with the square of the rate, at large ones in proportion.
 """
 
 import math
@@ -21,13 +21,13 @@ from rftlab.sim.state import OptimizerRule
 
 SGD = code_for(OptimizerKind, "sgd")
 LEAST_STEP = 1 / 450
-"""The smallest step that a bf16 weight keeps, relative to the weight."""
+"""Smallest step that a bf16 weight keeps, relative to the weight."""
 WEIGHT_SCALE = 0.02
-"""Standard deviation of the weights."""
+"""Standard deviation of the weights of the model."""
 
 
 def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
-    """The numbers that kernels take instead of an `Optimizer`."""
+    """Return the numbers of an `Optimizer` that kernels take."""
     return OptimizerRule(
         code_for(OptimizerKind, optimizer.kind),
         optimizer.learning_rate,
@@ -39,7 +39,7 @@ def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
 
 
 def _bf16_factor(optimizer: Optimizer) -> float:
-    """Factor from a simulated step to y."""
+    """Return the factor from a simulated step to y; 0 for fp32 weights."""
     if optimizer.bf16_rate == 0:
         return 0.0
     slope = 2 / math.sqrt(math.pi) / (LEAST_STEP * WEIGHT_SCALE * math.sqrt(2))
@@ -48,9 +48,9 @@ def _bf16_factor(optimizer: Optimizer) -> float:
 
 @for_linear
 def squared_length(values):
-    """Sum of the squares of values (n,)."""
+    """Return the sum of the squares of values (n,)."""
     whole = values.shape[0] // (4 * LANES) * 4 * LANES
-    a = b = c = e = splat(np.float32(0.0))  # four, because each waits for the sum before it
+    a = b = c = e = splat(np.float32(0.0))  # four sums, because each addition waits for the one before it
     for i in range(0, whole, 4 * LANES):
         a, b = _add_square(values, i, a), _add_square(values, i + LANES, b)
         c, e = _add_square(values, i + 2 * LANES, c), _add_square(values, i + 3 * LANES, e)
@@ -72,8 +72,8 @@ def _(values):
 
 @entry
 def ascend(rule, step, grad, mean, square, theta):
-    """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its
-    squared norm."""
+    """Update theta along grad (all flat, of one length); step: number of this update, from 1. Set grad to 0 and return
+    its squared norm."""
     number = theta.dtype.type
     squared_norm = squared_length(grad)
     if rule.kind == SGD:
@@ -83,10 +83,10 @@ def ascend(rule, step, grad, mean, square, theta):
         return squared_norm
     beta1, beta2, eps = number(rule.beta1), number(rule.beta2), number(rule.eps)
     one = number(1.0)
-    # Both bias corrections of Adam are the same for all weights, so they are found once.
+    # Both bias corrections of Adam are the same for all weights, so they are computed once.
     rate = number(rule.learning_rate / (1.0 - rule.beta1**step))
     scale = number(1.0 / (1.0 - rule.beta2**step))
-    if rule.bf16 > 0.0:  # a loop of its own: a branch inside the other one would cost it its vector instructions
+    if rule.bf16 > 0.0:  # a loop of its own, because a branch would keep the other loop from being vectorised
         factor = number(rule.bf16)
         for i in range(theta.shape[0]):
             g = grad[i]

@@ -1,6 +1,6 @@
-"""The fast compiled round: a forward pass of the policy on a batch of contexts, rollouts, advantages, an update.
+"""Compute the fast round: a forward pass of the policy on a batch of contexts, rollouts, advantages, an update.
 
-It does what most runs ask for; `rftlab.sim.round.general` does everything, and the same here bit for bit.
+It supports what most runs need. `rftlab.sim.round.general` supports all options, and gives the same bits here.
 
 One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each
 update makes a forward pass of its own. All randomness comes from counters, so nothing random is stored.
@@ -38,8 +38,8 @@ from rftlab.sim.state import TOTAL
 
 @kernel(inline="always")
 def fetch(contexts, plan, windows, batch):
-    """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for
-    one by one."""
+    """Prefetch the data of a chunk's contexts, apart from features. These are scattered cache lines, for which loops
+    would wait one by one."""
     columns, size = contexts.base_logits.shape[1], windows.rewards.shape[1]
     for row in range(batch.shape[0]):
         context = batch[row]
@@ -56,10 +56,10 @@ def fetch(contexts, plan, windows, batch):
 
 @kernel(forceinline=True)
 def respond(contexts, plan, row, context, draw, at, count, work):
-    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative
-    probabilities, `draw` is their first uniform.
+    """Sample and score `count` rollouts of a context, stored from `at` on. work.cdf holds its cumulative probabilities;
+    draw: index of their first uniform.
 
-    Shared values are read once, because stores into `work` would have them read again for each context.
+    Shared values are read once, because after each store into `work` the compiler would read them again.
     """
     row, context, tokens = N(row), N(context), len(plan.token_starts)
     correct, formed, offset, base_offset = (
@@ -82,8 +82,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
 
 @kernel(inline="always")
 def roll_out(contexts, plan, round_index, batch, work):
-    """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base
-    policy."""
+    """Sample and score K + M rollouts of each context, with log-probabilities under the policy and the base policy."""
     n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
     uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.uniform)
     for row in range(n):
@@ -99,11 +98,11 @@ CHUNK = 128
 
 @kernel(forceinline=True)
 def find_logits(contexts, plan, theta, batch, base, work):
-    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base: as
-    `common.base_policy` says."""
+    """Compute the logits of a batch's contexts; work.rows then holds these contexts, padded to whole blocks. base: the
+    result of `common.base_policy`."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
-        # Tiles work on whole blocks of contexts; the last context fills up the block, and nobody reads what it gives.
+        # Tiles work on whole blocks; copies of the last context pad the block, and their logits are not used.
         work.rows[r] = batch[min(r, n - 1)]
     forward(contexts, theta, work.rows[: whole_blocks(n)], base.scale, work.logits)
     if plan.correctness > 0.0:
@@ -114,11 +113,8 @@ def find_logits(contexts, plan, theta, batch, base, work):
 
 @kernel(forceinline=True)
 def policy_forward(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole
-    blocks.
-
-    Returns what has become of the base policy's logits.
-    """
+    """Compute logits, probabilities and format of a batch's contexts; work.rows then holds these, padded to whole
+    blocks. Return the coefficients of the base policy's logits."""
     base = base_policy(plan, theta)
     find_logits(contexts, plan, theta, batch, base, work)
     find_probabilities(contexts, plan, theta, batch, base, work)
@@ -127,12 +123,12 @@ def policy_forward(contexts, plan, theta, batch, work):
 
 @kernel(inline="always")
 def find_baselines(plan, windows, batch, work):
-    """Push the trained rewards to the windows, then gather each context's baseline set."""
+    """Push the trained rewards to the windows, then collect each context's baseline set."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
     if plan.replays:
         for row in range(n):
             push_into(windows, batch[row], work.reward, row * k, row * k + k)
-    end = np.int64(0)  # a plain 0 would compile what it is passed to twice
+    end = np.int64(0)  # a plain 0 has another type, and numba would compile the callees twice
     for row in range(n):
         work.pool_starts[row] = end
         own, support = work.reward[row * k : row * k + k], work.reward[n * k + row * m : n * k + (row + 1) * m]
@@ -142,8 +138,8 @@ def find_baselines(plan, windows, batch, work):
 
 @kernel(inline="always")
 def set_scores(contexts, plan, round_index, batch, first, rows, slope, work, grad):
-    """Score of each row, from its answers; returns the gradient of the format parameter, and adds to `grad` that of
-    what contexts have in common."""
+    """Compute the score of each row from its answers. Return the gradient of the format parameter; that of the shared
+    parameters is added to `grad`."""
     k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, work.noise)
@@ -159,15 +155,15 @@ def set_scores(contexts, plan, round_index, batch, first, rows, slope, work, gra
             teach_common(
                 contexts, plan, slope, row, batch[row], noise, work.common_noise, work.noise, work.scores, grad
             )
-    # Rows that only fill up a block must not reach the gradient.
+    # Rows that only pad a block must not contribute to the gradient.
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
 
 @kernel(inline="always")
 def find_logp_again(plan, n, first, work):
-    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of
-    `policy_forward`."""
+    """Compute log-probabilities of the trained rollouts of n contexts, the first being `first`, under the policy of the
+    last `policy_forward`."""
     k, tokens = plan.rollouts, len(plan.token_starts)
     for row in range(n):
         for t in range(row * k, row * k + k):
@@ -176,15 +172,15 @@ def find_logp_again(plan, n, first, work):
 
 @kernel(inline="always")
 def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, slope, totals):
-    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of
-    them `first`. slope: as of `common.BasePolicy`."""
+    """Add the gradient of the contexts in `batch`; logp: that of their trained rollouts, the first being `first`.
+    slope: as in `common.BasePolicy`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
     if plan.length_by_style > 0.0:
         shares_by_length(plan, rule.aggregation, work.arm, first, n, work.share)
         for i in range(n):
             work.kl_share[i] = rule.kl.in_loss * work.share[i]
-    # Slices of the round, so a chunk or mini-batch is frozen without a copy.
+    # These are slices of the round, so that a chunk or mini-batch is prepared without a copy.
     fixed = Batch(
         work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
     )
@@ -201,7 +197,8 @@ def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, ba
 
 @kernel(inline="always")
 def optimizer_step(plan, state, totals):
-    """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
+    """Make one optimiser update along the gradient, which is set to 0. Return False where the gradient is not
+    finite."""
     state.step[0] += 1
     norm = math.sqrt(ascend(plan.optimizer, state.step[0], state.grad, state.mean, state.square, state.theta))
     totals[TOTAL.grad_norm] += norm
@@ -211,7 +208,7 @@ def optimizer_step(plan, state, totals):
 
 @kernel(inline="always")
 def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, totals):
-    """Roll out the contexts of a batch, after `policy_forward`, and find the advantages of their trained rollouts."""
+    """Roll out the contexts of a batch after `policy_forward`, and compute the advantages of their trained rollouts."""
     trained = slice(0, batch.shape[0] * plan.rollouts)
     roll_out(contexts, plan, round_index, batch, work)
     if rule.shaping.active:
@@ -235,13 +232,13 @@ def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, total
 
 @entry
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
-    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run
+    """Train on batches (rounds, B) of context indices. Return the number of rounds done, which is smaller where the run
     diverged.
 
     A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the
-    gradient. `work` then holds the last chunk. Several updates have forward passes on parts of a batch that was sampled
-    as one chunk. Both are turns of one loop, because parts of a round that are compiled into it in two places take
-    twice as long to compile.
+    gradient. `work` then holds the last chunk. With several updates a batch is sampled as one chunk, and each update
+    makes a forward pass on a part of it. Both cases are iterations of one loop, because inlining the parts of a round
+    in two places doubles the time to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
     # A round of one update needs no second forward pass: its ratios are 1, and its chunks add to one gradient.
@@ -260,7 +257,8 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
                 sample_rollouts(contexts, plan, rule, state, work, first_round + r, batch, totals)
             else:
                 find_logp_again(plan, batch.shape[0], first, work)
-            # Several updates begin when all chunks are sampled, because each of them sees the whole round.
+            # Updates begin when all chunks are sampled, because with several updates each of them needs the whole
+            # round.
             if fresh and again:
                 continue
             logp = work.old_logp if fresh else work.logp

@@ -1,8 +1,8 @@
-"""Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens,
+"""Scratch arrays of a round of `rftlab.sim.round.general`: rows of the batch, their responses and the tokens of these,
 packed.
 
-Quantities of one kind share an array, because kernels compile much faster so. The tables below name its rows:
-`ragged.tokens[TOKEN.weight]`.
+Quantities of one kind share an array, because kernels compile much faster with few arrays. The tables below name its
+rows: `ragged.tokens[TOKEN.weight]`.
 """
 
 from typing import NamedTuple
@@ -13,47 +13,47 @@ from rftlab.sim.state import numbered
 
 
 class Rows(NamedTuple):
-    """Of a row of the batch."""
+    """Rows of `Ragged.rows`, numbers of a row of the batch."""
 
     context: int
     first: int
-    """Its first response."""
+    """Index of the row's first response."""
     gets: int
-    """Rollouts it gets."""
+    """Number of rollouts of the row."""
     set: int
-    """Start of its baseline set."""
+    """Start of the row's baseline set in the pool."""
     other: int
-    """The context that it interferes with."""
+    """Index of the context that the row's context interferes with."""
 
 
 class Ints(NamedTuple):
-    """Of a response."""
+    """Rows of `Ragged.ints`, whole numbers of a response."""
 
     form: int
     group: int
-    """Its row."""
+    """Row of the response."""
     start: int
-    """Its first token."""
+    """Index of the response's first token."""
     selected: int
-    """Whether group filtering keeps it."""
+    """Whether group filtering keeps the response."""
 
 
 class Numbers(NamedTuple):
-    """Of a response."""
+    """Rows of `Ragged.numbers`, real numbers of a response."""
 
     reward: int
     given: int
-    """Its baseline, where that comes from elsewhere."""
+    """Baseline of the response, where it comes from elsewhere than the group."""
     advantage: int
     weight: int
-    """That of its answer."""
+    """Weight of the response's answer on its score."""
     first_reward: int
-    """Its reward without that of the format; these two rows are what an estimator combines."""
+    """Reward without the reward of the format. The estimator combines this row and the next one."""
     form_reward: int
 
 
 class Marks(NamedTuple):
-    """Of a token."""
+    """Rows of `Ragged.marks`, whole numbers of a token."""
 
     signs: int
     """Direction of a style token, a bit for each arm."""
@@ -63,46 +63,47 @@ class Marks(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """Of a token."""
+    """Rows of `Ragged.tokens`, real numbers of a token."""
 
     style_logit: int
     old_logp: int
-    """Under the trainer's policy at the start of the round, or with the correction `ratio` the sampler's."""
+    """Log-probability under the trainer's policy at the start of the round, or the sampler's with the correction
+    `ratio`."""
     ref_logp: int
     sampler_logp: int
     squares: int
-    """Sum of the squared probabilities of its distribution, where the baseline reads it."""
+    """Sum of the squared probabilities of the token's distribution, where the baseline reads it."""
     logp: int
-    """Under the current policy."""
+    """Log-probability under the current policy."""
     advantage: int
     correction: int
-    """Importance weight of the sampler's mismatch."""
+    """Importance weight, for a sampler that differs from the trainer."""
     plain_share: int
     share: int
-    """With the importance weight."""
+    """Share of the token times its importance weight."""
     kl_share: int
     weight: int
-    """On its score."""
+    """Weight of the token on its score."""
 
 
 ROW, INT, NUMBER, MARK, TOKEN = (numbered(table) for table in (Rows, Ints, Numbers, Marks, Tokens))
 
 
 class Ragged(NamedTuple):
-    """Scratch of a round."""
+    """Scratch arrays of a round."""
 
     rows: np.ndarray
-    """(Rows, rows + 1) of contexts; room for two batches, so that a second try can lie behind the first."""
+    """(Rows, rows + 1) of contexts; there is room for two batches, so that a second try can follow the first."""
     ints: np.ndarray
-    """(Ints, responses + 1)"""
+    """(Ints, responses + 1) of responses."""
     numbers: np.ndarray
-    """(Numbers, responses)"""
+    """(Numbers, responses) of responses."""
     arms: np.ndarray
-    """(responses x T,) those of each answer."""
+    """(responses x T,) arms of each answer."""
     marks: np.ndarray
-    """(Marks, tokens)"""
+    """(Marks, tokens) of tokens."""
     tokens: np.ndarray
-    """(Tokens, tokens)"""
+    """(Tokens, tokens) of tokens."""
     difficulty: np.ndarray
     pool: np.ndarray
     uniform: np.ndarray

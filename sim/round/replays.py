@@ -1,4 +1,4 @@
-"""The buffer of right responses that join the groups of later visits, with what they were sampled with."""
+"""Keep right responses that join the groups of later visits, with their log-probabilities when they were sampled."""
 
 from typing import NamedTuple
 
@@ -11,24 +11,24 @@ COLUMNS = (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp)
 
 
 class ReplayBuffer(NamedTuple):
-    """Right responses of n contexts, m each at most, in ring buffers; m is 0 where a run replays none."""
+    """Ring buffers of at most m right responses for each of n contexts; m is 0 where a run replays none."""
 
     pushed: np.ndarray
-    """(n,) responses ever pushed, so slot pushed % m is next."""
+    """(n,) number of responses ever pushed; the next one is written to slot pushed % m."""
     arms: np.ndarray
     """(n, m, T)"""
     ints: np.ndarray
-    """(n, m, 2) format, tokens."""
+    """(n, m, 2) format and number of tokens."""
     reward: np.ndarray
-    """(n, m) before penalties, which are found again."""
+    """(n, m) rewards before penalties, which are computed again."""
     marks: np.ndarray
-    """(n, m, tokens, 2) direction and value of style tokens."""
+    """(n, m, tokens, 2) directions and values of style tokens."""
     logp: np.ndarray
-    """(n, m, tokens, 3) under the trainer's, the base and the sampler's policy of their round."""
+    """(n, m, tokens, 3) log-probabilities under the trainer's, the base and the sampler's policy of their round."""
 
 
 def empty_replays(n: int, m: int, answer_tokens: int, longest: int) -> ReplayBuffer:
-    """No response yet; longest: tokens of a response at most."""
+    """Return an empty buffer; longest: largest number of tokens of a response."""
     room = (n if m else 1, m)
     return ReplayBuffer(
         np.zeros(room[0], dtype=np.int64),
@@ -42,7 +42,7 @@ def empty_replays(n: int, m: int, answer_tokens: int, longest: int) -> ReplayBuf
 
 @kernel
 def remember_right(replays, context, ragged, first, last):
-    """Push the responses first .. last-1 of a context whose reward is at least 1."""
+    """Push the responses first .. last-1 of a context with a reward of at least 1."""
     starts, size, tokens = ragged.ints[INT.start], replays.reward.shape[1], replays.arms.shape[2]
     for i in range(first, last):
         if ragged.numbers[NUMBER.reward, i] < 1.0:
@@ -62,8 +62,8 @@ def remember_right(replays, context, ragged, first, last):
 
 @kernel
 def recall(replays, context, row, ragged, i):
-    """Put the responses that a context has in the buffer, oldest first, into its row behind response i - 1; returns
-    where they end."""
+    """Copy a context's buffered responses, oldest first, to its row behind response i - 1; return the end of the
+    copy."""
     starts, size, tokens = ragged.ints[INT.start], replays.reward.shape[1], replays.arms.shape[2]
     pushed = replays.pushed[context] if size > 0 else np.int64(0)
     for k in range(max(0, pushed - size), pushed):

@@ -1,9 +1,9 @@
-"""Responses with style tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be
-replaced.
+"""Sample responses with style tokens by a policy that may differ from the trainer's, and replace zero-variance groups
+where asked for.
 
 Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
 all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one
-token. Rewards may be partial, noisy, and flipped; Pass@1 knows none of it.
+token. Rewards may be partial, noisy, and flipped; Pass@1 is computed from the true answers.
 """
 
 import math
@@ -35,8 +35,8 @@ from rftlab.sim.round.replays import recall
 
 @kernel(forceinline=True)
 def partial_credit(plan, part, correct, form, right, arms, at):
-    """The reward of the answer arms[at : at + T]: `part` of it in proportion to its right tokens where it is well
-    formed, the rest where all are right."""
+    """Return the reward of the answer arms[at : at + T]: `part` of it in proportion to the right tokens of a
+    well-formed answer, the rest where all are right."""
     hits, tokens = 0, len(plan.token_starts)
     for s in range(tokens):
         hits += (correct >> np.uint32(arms[at + N(s)])) & np.uint32(1)
@@ -46,7 +46,7 @@ def partial_credit(plan, part, correct, form, right, arms, at):
 @kernel
 def misjudge(plan, choices, round_index, batch, at, ragged):
     """Add a normal number of standard deviation choices.reward_noise to the reward of every response of a try, whose
-    rows begin at `at`, or flip it where it is 0 or 1; the uniforms take the place of those for lengths."""
+    rows begin at `at`, or flip a reward of 0 or 1. The uniforms are stored in place of those for lengths."""
     first, gets, rewards = ragged.rows[ROW.first], ragged.rows[ROW.gets], ragged.numbers[NUMBER.reward]
     uniforms(plan.key, round_index, batch, choices.draws, REWARDING, ragged.lengths)
     support = first[at + batch.shape[0]]
@@ -59,7 +59,7 @@ def misjudge(plan, choices, round_index, batch, at, ragged):
                 chance = choices.false_negative if rewards[i] > 0.0 else choices.false_positive
                 rewards[i] = 1.0 - rewards[i] if ragged.lengths[0, draw] < chance else rewards[i]
                 continue
-            # Box and Muller; 1 - u lies in (0, 1], so that the logarithm is finite.
+            # Box and Muller's transform; 1 - u lies in (0, 1], so that the logarithm is finite.
             size = math.sqrt(-2.0 * math.log(1.0 - ragged.lengths[0, draw]))
             rewards[i] += choices.reward_noise * size * math.cos(2.0 * math.pi * ragged.lengths[1, draw])
 
@@ -69,7 +69,7 @@ UNIT = 2.0**-24
 
 @kernel
 def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
-    """The sampler's view of a batch: stale weights and noisy logits."""
+    """Compute the sampler's policy on a batch, from stale weights and with noisy logits."""
     base = base_policy(plan, theta)
     find_logits(contexts, plan, theta, batch, base, view)
     if choices.noise > 0.0:
@@ -83,7 +83,7 @@ def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, no
 
 @kernel
 def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i):
-    """Sample the n style tokens of response i, behind its answer."""
+    """Sample the n style tokens of response i, which follow its answer."""
     old_logp, ref_logp, sampler_logp = (
         ragged.tokens[TOKEN.old_logp],
         ragged.tokens[TOKEN.ref_logp],
@@ -99,7 +99,7 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
         if position % WORDS == 0:
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
-        # 24 bits make a uniform below 1; more would not fit a float32.
+        # 24 bits make a uniform below 1; more would not fit into float32.
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
         style_logit = style_logit_at(choices.style, signs, sampler, contexts, row, context, plan)
         style_token = u < style_probability(style_logit)
@@ -113,7 +113,7 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
 
 @kernel
 def length_after(plan, style, arms, at, u):
-    """Style tokens of a response with the answer arms[at : at + T]; u uniform in [0, 1)."""
+    """Return the number of style tokens of a response with the answer arms[at : at + T]; u uniform in [0, 1)."""
     if style.tokens == 0.0:
         return 0
     return style_length(style, mean_side(style, len(plan.token_starts), arms, at), u)
@@ -121,8 +121,8 @@ def length_after(plan, style, arms, at, u):
 
 @kernel(forceinline=True)
 def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
-    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
-    among the rollouts of the batch."""
+    """Sample and score response i, the draw'th rollout of a context. `ragged.cdf` holds the sampler's probabilities;
+    at: place of the response among the rollouts of the batch."""
     tokens, t = len(plan.token_starts), ragged.ints[INT.start, i]
     arms, first = ragged.arms, N(i * tokens)
     formed, reward = draw_answer(
@@ -144,8 +144,8 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
 
 @kernel(inline="always")
 def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, round_index, batch, at, ragged):
-    """Sample the contexts of a try as rows at .. of the round, with replayed responses behind the new ones of a row,
-    and support rollouts behind all; returns the responses in use."""
+    """Sample the contexts of a try as rows `at` and following of the round. Replayed responses follow the new ones of a
+    row, and support rollouts follow all rows. Return the number of responses in use."""
     first, context_of, gets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.gets]
     group = ragged.ints[INT.group]
     n, count = batch.shape[0], choices.draws
@@ -169,7 +169,7 @@ def roll_out_rows(contexts, plan, choices, averages, replays, trainer, sampler, 
             i += 1
         i = recall(replays, batch[row], at + row, ragged, i)
         first[at + row + 1] = i
-    # Support rollouts lie behind all trained ones, so that what is trained on is one slice.
+    # Support rollouts follow all trained ones, so that trained responses are one slice.
     for row in range(n if plan.support > 0 else 0):
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row], gets[row] + plan.support):
@@ -232,8 +232,8 @@ def move_row(plan, ragged, source, target):
 
 @kernel
 def drop_silent(plan, ragged, at, n, room):
-    """Leave the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
-    rows in use."""
+    """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows. Return the number
+    of rows in use."""
     spare = room
     for row in range(at, at + n):
         spare -= differs(ragged, row)

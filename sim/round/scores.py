@@ -1,8 +1,8 @@
-"""The scores of a round: what the responses of a context teach its logits and the format. Entropy and style are the
-general round's.
+"""Compute the scores of a round, the gradients of its responses with respect to logits and format. Entropy and style
+tokens belong to the general round.
 
-Besides the luck of a round's rollouts two things make its gradient noisy, both off by default (docs/simulator.md says
-why they are here): nuisance that goes with surprise, and interference between contexts.
+Besides the randomness of rollouts, two options make the gradient noisy, both off by default (docs/simulator.md gives
+their reasons): nuisance that depends on surprise, and interference between contexts.
 """
 
 import math
@@ -22,7 +22,7 @@ from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
 @kernel
 def squared_weights(plan, probs, row, weights, arms):
-    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,).
+    """Return sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,).
 
     v = 1 - q + q |e - pi|^2 is the variance of a rollout's nuisance relative to plan.nuisance^2, with q the surprise.
     |e - pi|^2 is the sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2. Where lengths are virtual, v is multiplied by
@@ -37,7 +37,7 @@ def squared_weights(plan, probs, row, weights, arms):
             distance -= 2.0 * probs[row, arms[i]]
         variance = (
             1.0 - plan.surprise + plan.surprise * max(distance, 0.0)
-        )  # a sure response's distance may round to below 0
+        )  # rounding may make the distance of a certain response negative
         if plan.length_by_style > 0.0:
             variance *= relative_length(plan, arms, k * tokens)
         total += weights[k] ** 2 * variance
@@ -46,7 +46,7 @@ def squared_weights(plan, probs, row, weights, arms):
 
 @kernel
 def find_others(contexts, plan, round_index, batch, uniform, others):
-    """Fill others (n,) with the context that each of a batch interferes with in a round. uniform: scratch, as of
+    """Fill others (n,) with the contexts that those of a batch interfere with in a round. uniform: scratch, as in
     `uniforms`."""
     uniforms(plan.key, round_index, batch, np.int64(1), INTERFERENCE, uniform)
     for row in range(batch.shape[0]):
@@ -55,8 +55,8 @@ def find_others(contexts, plan, round_index, batch, uniform, others):
 
 @kernel
 def interfere(contexts, plan, round_index, batch, rows, scores, uniform, grad):
-    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random
-    context of its round.
+    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch; s_i is its score, j a random
+    context.
 
     Overwrites the scores and `rows`, the padded batch.
     """
@@ -69,8 +69,8 @@ def interfere(contexts, plan, round_index, batch, rows, scores, uniform, grad):
 
 @kernel(forceinline=True)
 def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores):
-    """scores[row] = sum_k w_k (e_k - pi) plus the nuisance; returns sum_k w_k (f_k - formed), the score of the format's
-    logit, and the deviation of the nuisance.
+    """Set scores[row] to sum_k w_k (e_k - pi) plus the nuisance. Return sum_k w_k (f_k - formed), the score of the
+    format's logit, and the deviation of the nuisance.
 
     weights and forms (K,), arms (K T,) of a context's answers; view: its policy (`Work` or `View`). The nuisance of K
     independent rollouts with weights w_k is one normal vector of standard deviation nuisance sqrt(sum_k w_k^2).
@@ -79,7 +79,7 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
     if plan.surprise > 0.0 or plan.length_by_style > 0.0:
         squares = squared_weights(plan, view.probs, row, weights, arms)
     spread = nuisance * math.sqrt(squares)
-    # sum_k w_k (e_k - pi) needs pi once, times the sum of the weights.
+    # sum_k w_k (e_k - pi) subtracts pi once, times the sum of the weights.
     start_score(view.probs, row, weight, spread, noise, plan.n_arms, scores)
     add_arms(weights, arms, len(plan.token_starts), row, scores)
     return formed - weight * view.formed[row], spread
@@ -87,7 +87,7 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
 
 @kernel
 def add_style_scores(plan, choices, entropy, row, at, ragged, scores):
-    """Add to scores[at] what the style tokens of a row say, entropy bonus included; returns the sum of their scores in
+    """Add the scores of a row's style tokens to scores[at], entropy bonus included. Return the sum of their scores in
     the tokens' logits. entropy: coefficient of that bonus."""
     first, starts = ragged.rows[ROW.first], ragged.ints[INT.start]
     weights, style_logits, plain_share = (
@@ -111,10 +111,10 @@ def add_style_scores(plan, choices, entropy, row, at, ragged, scores):
 
 @kernel
 def gradient_noise(choices, spread, first, last, ragged):
-    """Noise of what the responses first .. last-1 of a context say about parameters in common; spread: that of their
-    scores' Gaussian nuisance.
+    """Return the noise in the gradient of shared parameters from responses first .. last-1 of a context; spread:
+    deviation of the Gaussian nuisance in their scores.
 
-    A style token has a random sign there, as in each arm, so style tokens have the variance of the nuisance.
+    A style token has a random sign in these parameters, as in each arm, so style tokens have the nuisance's variance.
     """
     if choices.style.slope == 0.0:
         return CommonNoise(spread, spread * spread)
@@ -128,8 +128,8 @@ def gradient_noise(choices, spread, first, last, ragged):
 
 @kernel
 def find_entropies(plan, view, low, high, ragged):
-    """Fill ragged.keys[0] with the entropies of the distributions that the tokens of rows low .. high-1 are drawn from,
-    under a view of these rows: of an answer and its format together, of each style token."""
+    """Fill ragged.keys[0] with the entropies of the distributions of the tokens of rows low .. high-1, under a view of
+    these rows: one for an answer with its format, and one for each style token."""
     first, starts, width = ragged.rows[ROW.first], ragged.ints[INT.start], plan.n_arms // len(plan.token_starts)
     begin, style_logits = starts[first[low]], ragged.tokens[TOKEN.style_logit]
     for row in range(low, high):
@@ -149,8 +149,8 @@ def find_entropies(plan, view, low, high, ragged):
 
 @kernel
 def add_entropy(plan, view, row, share, scores):
-    """Add share x the gradient of the entropy of a context's answer and format, the sum of those of its tokens;
-    returns the format's part."""
+    """Add share times the gradient of the entropy of a context's answer and format, a sum over its tokens; return the
+    format's part."""
     width = plan.n_arms // len(plan.token_starts)
     for low in plan.token_starts:
         entropy = 0.0
@@ -162,5 +162,5 @@ def add_entropy(plan, view, row, share, scores):
             # dH/dz_a = -p_a (log p_a + H).
             scores[row, a] -= share * p * (math.log(p) + entropy) if p > 0.0 else 0.0
     formed, logit = view.formed[row], view.format_logp[1, row] - view.format_logp[0, row]
-    # Of a Bernoulli: dH/dh = -h p (1 - p), which is 0 in the limit where the logit is infinite.
+    # For a Bernoulli variable dH/dh = -h p (1 - p), which is 0 in the limit where the logit is infinite.
     return -share * logit * formed * (1.0 - formed) if math.isfinite(logit) else 0.0
