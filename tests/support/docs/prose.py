@@ -11,7 +11,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = [path for path in FILES if "{include}" not in path.read_text()]
-RECORDS = ("CHANGELOG.md", "log.md")
+RECORDS = ("CHANGELOG.md",)
 """Pages that are a record by date: their words stay as they were written."""
 MEDIAN, LONGEST, HEADING = 18, 40, 12
 """Words: of the median sentence of a page, of its longest sentence, of a heading."""
