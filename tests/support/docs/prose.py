@@ -11,8 +11,6 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = [path for path in FILES if "{include}" not in path.read_text()]
-RECORDS = ("CHANGELOG.md",)
-"""Pages that are a record by date: their words stay as they were written."""
 MEDIAN, LONGEST, HEADING = 18, 40, 12
 """Words: of the median sentence of a page, of its longest sentence, of a heading."""
 WORDS = {
@@ -58,8 +56,8 @@ def sentences(text: str) -> list[str]:
     return [part for part in parts if len(part.split()) > 1]
 
 
-def faults(text: str, record: bool = False) -> list[str]:
-    """What in a page breaks a rule, a line each. A record by date is asked for its length alone."""
+def faults(text: str) -> list[str]:
+    """What in a page breaks a rule, a line each."""
     lines = sentences(text)
     lengths = [len(line.split()) for line in lines]
     typical = median(lengths or [0])
@@ -68,8 +66,6 @@ def faults(text: str, record: bool = False) -> list[str]:
     levels = [len(marks) for marks, _ in heads]
     broken += ["not one title"] * (levels[:1] != [1] or levels.count(1) != 1)
     broken += [f"level skipped: {b}" for (_, b), x, y in zip(heads[1:], levels, levels[1:], strict=False) if y > x + 1]
-    if record:
-        return broken
     broken += [f"heading: {head}" for _, head in heads if len(head.split()) > HEADING or head.endswith((".", ":"))]
     broken += [f"{n} words: {line}" for line, n in zip(lines, lengths, strict=True) if n > LONGEST]
     for rules in (WORDS, ORDER):
@@ -84,4 +80,4 @@ if __name__ == "__main__":
         text = page.read_text()
         lengths = [len(line.split()) for line in sentences(text)] or [0]
         print(f"{page.relative_to(ROOT)}: median {median(lengths):g}")
-        print(*(f"  {fault}" for fault in faults(text, page.name in RECORDS)), sep="\n")
+        print(*(f"  {fault}" for fault in faults(text)), sep="\n")
