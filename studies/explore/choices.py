@@ -200,7 +200,7 @@ def chosen_run(choices: Choices) -> Simulation:
         values[knob.path] = int(value) if knob.whole else float(value)
     origin = choices.origin
     coefficient = values.pop("design.estimator.kl.coef", None)
-    if coefficient is not None:  # the estimator's own penalty, or k3 in the loss where it has none; none for 0
+    if coefficient is not None:  # the estimator's own penalty, else k3 in the loss; no penalty at 0
         own = origin.design.estimator.kl
         kind = "none" if coefficient == 0 else "k3" if own.kind == "none" else own.kind
         values["design.estimator.kl"] = replace(own, kind=kind, coef=coefficient or own.coef)

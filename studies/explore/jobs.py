@@ -190,7 +190,7 @@ class Bench:
         self.abreast = max(threads, ABREAST)
         self._worlds: dict[Environment, World] = {}
         self._building = Lock()
-        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
+        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds run together, so that their mean grows
         self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
         self._quick = 0
         self._count = Lock()
@@ -202,7 +202,7 @@ class Bench:
             if stopped():
                 raise Stopped
             world = self._worlds.pop(environment, None) or build(environment)
-            self._worlds[environment] = world  # behind the others, so that the first is the one unused for longest
+            self._worlds[environment] = world  # moved to the end, so that the first is the least recently used
             if len(self._worlds) > KEPT:
                 del self._worlds[next(iter(self._worlds))]
             return world

@@ -276,7 +276,7 @@ def _stored(folder: Path, cell: str) -> list[Curve]:
     from rftlab.studies.data.runs.files import data_frame
 
     places = [place for place in folders_in(folder) if place.name.rsplit("-", 2)[0] == cell]
-    done = [place for place in places if path_kind(place / DONE) == FILE][:MOST]  # the others still train
+    done = [place for place in places if path_kind(place / DONE) == FILE][:MOST]  # others are still training
     for place in done:
         check_checksums(place)
     return [_curve(data_frame(read_file(place / CURVE))) for place in done]

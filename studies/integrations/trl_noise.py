@@ -81,7 +81,7 @@ class MeasureNoise(TrainerCallback):
 
     def _finish(self) -> None:
         for name in self.wrapped:
-            delattr(self.trainer, name)  # the methods of its class come back
+            delattr(self.trainer, name)  # restores the methods of its class
         try:
             write_run(self.results, self.name, self.groups, (self.first, self.round))
         except UserError as error:  # the run itself is worth keeping

@@ -160,7 +160,7 @@ def _measured(one: RunSource, points: list[RunSpec], root: Path) -> CurveSet:
 def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
     responses = _responses(one.place) if one.kind == "llm" else dict.fromkeys(SPLITS, 0)
     tables = {split: finals(curves, one.place, split) for split in SPLITS}
-    ran = tables["test"].notna().sum()  # cells may have seeds of their own number
+    ran = tables["test"].notna().sum()  # cells may differ in their number of seeds
     few, most = int(ran.min()), int(ran.max())
     counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
     seeds = f"{counts} of {int(curves['planned_rounds'].max())} rounds"
@@ -213,7 +213,7 @@ def _trained(own: CurveSet, cell: str, column: str) -> Group:
     curves = pd.DataFrame(
         {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
     )
-    if own.origin.kind == "llm":  # what the simulator took says nothing of a language model
+    if own.origin.kind == "llm":  # the simulator's seconds say nothing about a language model
         curves["seconds"] = rows["seconds"].astype(float)
     return _group(own, cell, curves.reset_index(drop=True), drawn=True)
 

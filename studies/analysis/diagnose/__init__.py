@@ -46,7 +46,7 @@ def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None
     above 0; None takes the difference between the first and the last evaluation.
     """
     seen = observe(run, questions, claim)
-    with np.errstate(all="ignore"):  # values near the largest number: what overflows is no finding
+    with np.errstate(all="ignore"):  # values near the largest number overflow, which is no finding
         said = {kind: check(seen) for kind, check in CHECKS.items()}
     findings = [result for result in said.values() if isinstance(result, Finding)]
     return Diagnosis(

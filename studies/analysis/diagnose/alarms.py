@@ -250,7 +250,7 @@ def failing_since(seen: ObservedRun) -> int | None:
         elif line is not None and line.metric == "pass_at_1" and line.end(0.2) <= limit("start"):
             above = np.flatnonzero(line.values > limit("start"))
             untrained = line.values[0] if line.rounds[0] == 0 else 0.0
-            # a run that never had more than almost nothing, also before training, did not fall
+            # a run that was near zero throughout, also before training, did not fall
             if max(untrained, smooth(line.values, 0.0).max()) > limit("start"):
                 since.append(int(line.rounds[min(above[-1] + 1, len(line) - 1)]))
     return min(since, default=None)

@@ -78,42 +78,42 @@ class Diagnosis(NamedTuple):
 THRESHOLDS = {
     "points": 12,  # values that a trend needs: with ten, Kendall's test does not separate a step from noise
     "few_points": 8,  # values that a fall needs: three at the top, three at the end, and some between
-    "silent_groups": 0.8,  # share of groups without a signal, last quarter: simulated: others stay below
+    "silent_groups": 0.8,  # share of groups without a signal, last quarter: other simulated runs stay below
     "silent_rare": 0.9,  # share of groups without a signal where nothing is solved: nearly all
-    "format_low": 0.5,  # format rate of the first value: else format was not what was missing
+    "format_low": 0.5,  # format rate of the first value, at most: above it the format was not missing
     "start": 0.02,  # Pass@1 of the first value that is almost nothing: below what guessing among 50 gives
     "jump": 0.1,  # part of the run that brings half of its gain: format is learnt first
     "format_share": 0.6,  # share of the gain that is format: a clear majority; less is usual early on
-    "fall": 0.5,  # share of the best level that is lost: simulated: no healthy run loses it
+    "fall": 0.5,  # share of the best level that is lost: no healthy simulated run loses it
     "errors": 4.0,  # standard errors of a fall: one false alarm in 30,000 looks
-    "fall_shrunk": 2.0,  # standard errors off a peak, to choose one: of many one is high by chance
-    "shuffled": 0.005,  # share of shuffles of a line that may fall as far as one that collapsed
-    "entropy_burst": 3.0,  # entropy in multiples of its start: sampling, not learning, makes it grow so
+    "fall_shrunk": 2.0,  # standard errors subtracted from peaks to choose one: of many, one is high by chance
+    "shuffled": 0.005,  # share of shuffles of a line that may fall as far as the line itself
+    "entropy_burst": 3.0,  # entropy in multiples of its start: sampling, not learning, makes it grow this much
     "entropy_gone": 0.05,  # entropy as a share of its start: 20 times fewer choices, in nats
-    "length_left": 0.3,  # response length as a share of its start: reasoning that is gone, not tightened
+    "length_left": 0.3,  # response length as a share of its start: the reasoning is gone, not shortened
     "alarm_long": 0.85,  # response length as a share of its limit: most responses are about to be cut
-    "alarm_gradient": 2.5,  # gradient norm in multiples of its early median: public runs
-    "alarm_entropy": 1.6,  # entropy in multiples of its start: public runs
-    "alarm_entropy_least": 0.8,  # entropy that such a multiple must reach, in nats: public runs
+    "alarm_gradient": 2.5,  # gradient norm in multiples of its early median: chosen on public runs
+    "alarm_entropy": 1.6,  # entropy in multiples of its start: chosen on public runs
+    "alarm_entropy_least": 0.8,  # entropy in nats that such a multiple must reach: chosen on public runs
     "length_growth": 0.2,  # relative growth of responses, last half: a fifth more tokens a round
     "reward_still": 0.02,  # gain of reward that counts as none: the size of most claimed improvements
-    "drawdown": 0.2,  # share of the best level that is lost: simulated: see docs/lab/diagnose.md
+    "drawdown": 0.2,  # share of the best level that is lost: chosen on simulated runs, see docs/lab/diagnose.md
     "clip_fraction": 0.2,  # share of tokens that are clipped, any tenth: the step leaves its trust region
-    "clip_range": 0.05,  # half-width of a range that a large step leaves: PPO's 0.1 to 0.3; not GSPO's
+    "clip_range": 0.05,  # least half-width of a range that only large steps leave: PPO's 0.1 to 0.3, not GSPO's
     "kl": 0.1,  # KL to the policy that sampled, nats a token, any tenth: ratios of e^0.1 and more
-    "spike": 20.0,  # gradient norm in multiples of its median: far outside of what batches differ by
-    "silent_early": 0.2,  # part of the run by which groups may lose their variance: later it is what was learnt
-    "silent_stuck": 0.85,  # share of groups that have zero variance so early: simulated: above most that are healthy
-    # share of the groups with a signal in round 1 that have zero variance so early: simulated: between 0.56 and 0.62
+    "spike": 20.0,  # gradient norm in multiples of its median: far more than batches differ by
+    "silent_early": 0.2,  # part of the run in which a loss of variance is early: later, learning causes it
+    "silent_stuck": 0.85,  # share of groups with zero variance that early: above most healthy simulated runs
+    # share of the groups with a signal in round 1 that lose it that early: between 0.56 and 0.62 in simulated runs
     "silent_lost": 0.6,
-    "stuck": 0.1,  # what the reward still gains after that: a healthy run of zero-variance groups goes on
-    "stuck_missing": 0.33,  # the same as a share of what was missing, where less than that was: public runs
+    "stuck": 0.1,  # gain of the reward after that, at most: a healthy run of zero-variance groups gains more
+    "stuck_missing": 0.33,  # the same as a share of the missing reward, where it is less: chosen on public runs
     "changed": 3.0,  # standard deviations that count as progress: one false alarm in 400
-    "level": 0.05,  # p value of Kendall's test: usual
-    "plateau": 0.15,  # part of the gain that the last half brought: simulated: most hits at the fewest alarms
+    "level": 0.05,  # p value of Kendall's test: the usual one
+    "plateau": 0.15,  # part of the gain that the last half brought: most hits at the fewest alarms, simulated
     "mismatch_logp": 0.05,  # mean difference of log-probabilities: ratios of 1.05, which NeMo RL allows
     "mismatch_probs": 0.02,  # mean difference of probabilities: judgement, not measured
-    "seen": 1.96,  # standard errors of a difference that is seen: 95%, both directions
+    "seen": 1.96,  # standard errors of a significant difference: 95%, both directions
 }
 """Thresholds of the checks; the comments say what each number is and why it was chosen."""
 

@@ -102,7 +102,7 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
     after = train.tail().values
     risen = float(np.median(after) - np.median(before))
     error = noise(train.values) * np.sqrt(np.pi / 2 * (1 / len(before) + 1 / len(after)))
-    recovers = np.median(after) < fall.best  # training too fell, and is not yet where the test set once was
+    recovers = np.median(after) < fall.best  # training fell too, and is still below the best test level
     if recovers or risen < max(limit("reward_still"), limit("changed") * error):
         return None
     return Finding(
@@ -249,7 +249,7 @@ def _split(seen: ObservedRun, share: float) -> list[str]:
         return []
     low = max(0.0, level - (1 - share) * (k - 1) / k)
     high = min(share, level - (1 - share) / k)
-    if high < low:  # the two metrics are of other batches
+    if high < low:  # the two metrics come from different batches
         return []
     strict = "" if seen.first(("train", "pass_at_1")) else ", if rewards are 0 or 1"
     return [f"{low:.2f} to {high:.2f} all right, {share - high:.2f} to {share - low:.2f} all wrong{strict}"]

@@ -1,4 +1,4 @@
-"""The public runs as data frames, and their sources: where they are, under which licence, what they show, their traps.
+"""Load the public runs as data frames, and their sources with place, licence, contents and pitfalls.
 
 Conventions of the numbers
 round     batches of freshly generated responses. Test rows: rounds finished before the evaluation, 0 = untrained. Train

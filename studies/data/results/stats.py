@@ -75,7 +75,7 @@ def mean(values: Any) -> Mean:
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values)
     n = there.sum(axis=-1)
-    # sums by hand: np.nanmean warns where nothing is there
+    # not np.nanmean, which warns where all values are nan
     middle = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
     squares = (np.where(there, values - middle[..., None], 0.0) ** 2).sum(axis=-1)
     freedom = np.maximum(n - 1, 1)
@@ -151,7 +151,7 @@ def seeds_needed(sigma: float, difference: float, paired: bool = False) -> int:
     while power(seeds, difference / sigma, paired) < 0.8:
         low, seeds = seeds, 2 * seeds
         check(seeds <= MANY, f"difference = {difference:g} of sigma = {sigma:g}; allowed: one that {MANY} seeds show")
-    while seeds - low > 1:  # more seeds never find less
+    while seeds - low > 1:  # bisection: power grows with the number of seeds
         middle = (low + seeds) // 2
         low, seeds = (middle, seeds) if power(middle, difference / sigma, paired) < 0.8 else (low, middle)
     return seeds

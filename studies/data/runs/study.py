@@ -81,7 +81,7 @@ def checked_study(
 def write_study(root: Path, study: Study) -> None:
     """Write the request of a study into a results folder."""
     facts = study._asdict()
-    if not study.changes:  # as records were before studies could be changed
+    if not study.changes:  # keeps the record equal to those from before studies could change settings
         del facts["changes"]
     write_file(study_path(root, study.level), checksummed(facts, study.level))
 

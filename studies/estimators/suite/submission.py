@@ -52,7 +52,7 @@ def find_card(named: Any) -> Card:
 
 
 def _shipped(name: str) -> Card:
-    preset(name)  # says what is allowed, and takes the identities of functions
+    preset(name)  # raises UserError for an unknown name, and records the identities of functions
     return CARDS[find_name(name)]
 
 
