@@ -154,7 +154,7 @@ class AlarmWatch:
     """Watch over an unfinished run that reports each alarm once, at the round where it fires."""
 
     def __init__(self, design: KnownDesign, rounds: Sequence[Mapping[str, float]] = ()):
-        """rounds: metrics that the run has logged already, each with its `round`; their alarms count as reported."""
+        """Begin a watch. rounds: metrics already logged, each with its `round`; their alarms count as reported."""
         self.design, self.rounds = design, list(rounds)
         self.told = {alarm.rule.kind for alarm in self._fired()}
 

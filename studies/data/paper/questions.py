@@ -42,7 +42,7 @@ def _there(run: LLMRun) -> tuple[int, int]:
         return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
     if (task.source, task.test_source) == (HUB, None):
         return SIZES[task.name]
-    from rftlab.llm.tasks.load import load_task  # imports pyarrow, which only parsing a command line does not need
+    from rftlab.llm.tasks.load import load_task  # imports pyarrow, which parsing a command line does not need
 
     questions = load_task(task)
     return len(questions["train"]), len(questions["test"])

@@ -53,7 +53,7 @@ class StudyCallbacks(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All curves in long form, and a line for each run that diverged.
+    """Curves of all runs in long form, and a line for each run that diverged.
 
     Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where there are any.
     """
