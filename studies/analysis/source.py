@@ -1,8 +1,8 @@
-"""Where runs come from: what a name on the command line means, and the runs behind it.
+"""Read the names of runs on the command line, and load the runs that they stand for.
 
-sim:PAIR  llm:PAIR  published:PAIR       a pair of ours, simulated, trained, or as arXiv 2601.22532 reports it
-imported:NAME  public:SOURCE             runs of other people, or with /TASK, #RUN or both a part of them
-train:FOLDER                             runs of `rftlab train` where they lie
+sim:PAIR  llm:PAIR  published:PAIR       a pair of the paper: simulated, trained, or as arXiv 2601.22532 reports it
+imported:NAME  public:SOURCE             runs of other people; /TASK, #RUN or both select a part of them
+train:FOLDER                             runs of `rftlab train` in their own folder
 """
 
 import hashlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PairLevel = Literal["sim", "llm", "published"]
 FREE = ("imported", "public", "train")
-"""Kinds whose runs are of any design, task and model."""
+"""Kinds of sources whose runs may have any design, task and model."""
 FORM = (
     "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters; public:SOURCE, and the "
     "same parts of it; train:FOLDER"
@@ -34,7 +34,7 @@ SETS_FORM = (
 
 
 class RunSource(NamedTuple):
-    """Runs as the command line names them."""
+    """Source of runs that a name on the command line stands for."""
 
     kind: str
     """One of `PairLevel` or `FREE`."""
@@ -45,17 +45,17 @@ class RunSource(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """The name without the part that is meant."""
+        """Name of the whole source, without a task or a run."""
         return f"{self.kind}:{self.place}"
 
     @property
     def name(self) -> str:
-        """The text that the user writes."""
+        """Full name as the user writes it, with the task and the run."""
         return self.whole + (f"/{self.task}" if self.task else "") + (f"#{self.run}" if self.run else "")
 
     @property
     def slug(self) -> str:
-        """The same as a part of a folder's name; of a folder its own, and a part of a checksum of its place."""
+        """Name as a part of a folder's name. For kind train it is the folder's own name and a checksum of its path."""
         if self.kind != "train":
             return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).rstrip("-")[:120]
         folder = Path(self.place).resolve()
@@ -64,11 +64,11 @@ class RunSource(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """Whether the runs are of any design, task and model."""
+        """Whether the runs are imported, public or trained ones, which may have any design, task and model."""
         return self.kind in FREE
 
     def collection(self, root: Path) -> "list[ImportedRun]":
-        """All runs of a free source, whatever part of it is meant. Raises UserError where there are none."""
+        """Return all runs of a free source, whatever part the name stands for. Raises UserError without runs."""
         from rftlab.llm.stored import trained_in
         from rftlab.studies.readers.read import read_logs
         from rftlab.studies.readers.store import read_collection
@@ -80,8 +80,8 @@ class RunSource(NamedTuple):
         return [*read_public(self.place)] if self.kind == "public" else read_collection(root, self.place)
 
     def runs(self, root: Path) -> "list[ImportedRun]":
-        """The runs that are meant, of a free source, with the values of all their tasks. Raises UserError where there
-        are none."""
+        """Return the runs of a free source that the name stands for, with the values of all their tasks. Raises
+        UserError where no run has this name or this task."""
         runs = self.collection(root)
         wanted = runs
         if self.run is not None:
@@ -96,13 +96,13 @@ class RunSource(NamedTuple):
 
 
 def is_free(name: str) -> bool:
-    """Whether a name is of imported, public or trained runs."""
+    """Whether a name stands for imported, public or trained runs."""
     return name.startswith(tuple(f"{kind}:" for kind in FREE))
 
 
 def free_source(name: str) -> RunSource:
-    """The source of a name of imported, public or trained runs. Raises UserError for anything else, with what is
-    allowed."""
+    """Return the source that a name of imported, public or trained runs stands for. Raises UserError, with what is
+    allowed, for any other name."""
     from rftlab.studies.readers.store import check_name
 
     kind, _, rest = name.partition(":")
@@ -117,14 +117,14 @@ def free_source(name: str) -> RunSource:
 
 
 def curve_sets(names: list[str]) -> list[RunSource]:
-    """Two or three names to be compared. Raises UserError for anything else, with what is allowed."""
+    """Return the sources of two or three names to be compared. Raises UserError for anything else."""
     check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {SETS_FORM}")
     check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
     return [named_source(name) for name in names]
 
 
 def named_source(name: str) -> RunSource:
-    """The source of any name. Raises UserError for one that is none."""
+    """Return the source that a name of any kind stands for. Raises UserError for a name of no source."""
     if is_free(name):
         return free_source(name)
     kind, colon, pair = name.partition(":")
@@ -135,7 +135,7 @@ def named_source(name: str) -> RunSource:
 
 
 def _pairs_at(kind: str) -> tuple[str, ...]:
-    """Pairs that a level can have."""
+    """Return the names of the pairs that a level can have."""
     from rftlab.studies.data.paper.experiments import published
     from rftlab.studies.data.paper.pairs import FRAGILE, PAIRS
 
@@ -146,8 +146,8 @@ def _pairs_at(kind: str) -> tuple[str, ...]:
 
 @cache  # the explorer asks at every change
 def read_public(source: str) -> "tuple[ImportedRun, ...]":
-    """The runs of a public source, in the order of the tables, as `rftlab import` reads these. Raises UserError where
-    its numbers are not shipped."""
+    """Return the runs of a public source, in the order of the tables, as `rftlab import` reads such tables. Raises
+    UserError where no runs of this source come with rftlab."""
     from rftlab.studies.analysis.public.claims import without_repeat
     from rftlab.studies.analysis.public.store import curves, of_source, runs
     from rftlab.studies.readers.formats.published import BESIDE, REPEATS
@@ -165,8 +165,8 @@ def read_public(source: str) -> "tuple[ImportedRun, ...]":
 
 
 def named_runs(named: str, results: Path) -> "list[ImportedRun]":
-    """The runs that a command line names: those of a log file, a folder of a run, imported:NAME or public:SOURCE; one
-    with `#RUN` after it. Raises UserError where there is none."""
+    """Return the runs that an argument of the command line names: a log file, the folder of a run, imported:NAME or
+    public:SOURCE, or one run of these with `#RUN` after it. Raises UserError where no run has this name."""
     from rftlab.studies.readers.read import read_logs
 
     if is_free(named):
@@ -185,7 +185,8 @@ def named_runs(named: str, results: Path) -> "list[ImportedRun]":
 
 
 def read_run(named: str, results: Path) -> "ImportedRun":
-    """The one run of `named_runs`. Raises UserError where there are several and none is named."""
+    """Return the single run of `named_runs`. Raises UserError where there are several and none is chosen with
+    `#RUN`."""
     runs = named_runs(named, results)
     there = few([ascii(run.name) for run in runs])
     place = named.partition("#")[0]
@@ -194,7 +195,7 @@ def read_run(named: str, results: Path) -> "ImportedRun":
 
 
 def _is_there(named: str) -> bool:
-    """Whether a path is there; it may have a # in it."""
+    """Whether a path exists; its name may contain a #. Raises UserError where the path cannot be looked up."""
     try:
         return path_kind(Path(named)) is not None
     except (OSError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""Runs and where they are stored, the pairs and numbers of the paper, and what runs say of its claims."""
+"""Runs and their store, the pairs and numbers of the paper, and the verdicts of runs on its claims."""

@@ -1,1 +1,1 @@
-"""Estimators from outside: what a card says, what is wrong with one, and how they compare."""
+"""Estimators seen from outside: tables of their cards, checks of their properties, and the suite that compares them."""

@@ -1,5 +1,5 @@
-"""The battery for an estimator: what it does to shifted and scaled rewards, whether its derivative is one, how biased
-and how noisy it is on a problem small enough to enumerate."""
+"""Check an estimator: its reaction to shifted and scaled rewards, its derivative, and its bias and variance on a
+problem that is small enough to enumerate."""
 
 from typing import Any, NamedTuple
 
@@ -26,23 +26,23 @@ STEP, SLOPE = 1e-6, 1e-6
 
 
 class Checked(NamedTuple):
-    """One line of a report."""
+    """Line of a report on an estimator."""
 
     what: str
     verdict: str
-    """ok, FAIL, or fact: something that is neither right nor wrong."""
+    """Verdict: ok, FAIL, or fact for a property that is neither right nor wrong."""
     said: str
 
 
 class EstimatorReport(NamedTuple):
-    """The result of all checks."""
+    """Result of all checks of an estimator."""
 
     name: str
     lines: tuple[Checked, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check failed."""
         return all(line.verdict != "FAIL" for line in self.lines)
 
     def __str__(self) -> str:
@@ -51,11 +51,11 @@ class EstimatorReport(NamedTuple):
 
 
 def check_estimator(estimator: Any, like: str | None = None) -> EstimatorReport:
-    """Run the battery.
+    """Check an estimator.
 
-    estimator: a function that `rl.advantage` or `rl.surrogate` registered, its name, or an `Estimator`. like: the name
-    of a card whose weights it claims to give; that card is held to reference vectors by the package's tests. Raises
-    UserError for what is no estimator; what the function does wrong is a line of the report.
+    estimator: a function that `rl.advantage` or `rl.surrogate` registered, its name, or an `Estimator`. like: name of a
+    card whose weights it claims to give; the package's tests compare that card with reference vectors. Raises UserError
+    where `estimator` is none of these; a fault of the function is a line of the report.
     """
     name, spec = _known(estimator)
     lines: list[Checked] = []
@@ -87,14 +87,14 @@ def _given(spec: Advantage, n: int) -> np.ndarray | None:
 
 
 def _group(spec: Advantage, rewards: np.ndarray) -> np.ndarray:
-    """Advantages of one group."""
+    """Return the advantages (n,) of one group with rewards (n,)."""
     pool = Pool(rewards, np.array([0, rewards.size]))
     numbers = np.zeros(rewards.size, dtype=np.int64)
     return advantages(spec, rewards, numbers, pool, baseline=_given(spec, rewards.size))
 
 
 def _groups(spec: Advantage) -> list[np.ndarray]:
-    """Rewards of groups: binary, graded, negative, all equal."""
+    """Return the rewards of test groups: binary, graded, negative, and all equal."""
     rng = np.random.default_rng(0)
     groups = [rng.integers(0, 2, n).astype(np.float64) for n in SIZES for _ in range(4)]
     if spec.credit != "pass_at_k":
@@ -105,7 +105,7 @@ def _groups(spec: Advantage) -> list[np.ndarray]:
 
 
 def _values(estimator: Estimator) -> list[Checked]:
-    """Finite numbers for groups of every kind."""
+    """Check that the advantages of groups of every kind are finite."""
     groups = _groups(estimator.advantage)
     for rewards in groups:
         try:
@@ -116,7 +116,7 @@ def _values(estimator: Estimator) -> list[Checked]:
 
 
 def _again(estimator: Estimator) -> list[Checked]:
-    """The same numbers for the same rewards."""
+    """Check that a second call with the same rewards gives the same advantages."""
     spec = estimator.advantage
     if not isinstance(spec, CustomAdvantage):
         return []
@@ -128,7 +128,7 @@ def _again(estimator: Estimator) -> list[Checked]:
 
 
 def _alone(estimator: Estimator) -> list[Checked]:
-    """Where groups go together, each has the advantages that it has alone."""
+    """Check that a group has the same advantages in a batch of groups as alone."""
     spec = estimator.advantage
     if not isinstance(spec, CustomAdvantage) or not configured(spec).batched:
         return []
@@ -144,7 +144,7 @@ def _alone(estimator: Estimator) -> list[Checked]:
 
 
 def _shifts(estimator: Estimator) -> list[Checked]:
-    """Check the effects of a shift, a factor and another order."""
+    """Check the effects on advantages of a shift of the rewards, a factor, and another order."""
     spec = estimator.advantage
     groups = [rewards for rewards in _groups(spec) if rewards.size > 1 and rewards.std() > 0.1]
     own = [_group(spec, rewards) for rewards in groups]
@@ -173,18 +173,18 @@ def _farthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 
 
 def _weights(estimator: Estimator, advantage: np.ndarray, logp: np.ndarray, old: np.ndarray):
-    """Value and weight of tokens that are responses by themselves."""
+    """Return the objective and the weight of each token, in responses of one token."""
     plain = Estimator(Advantage("none"), estimator.surrogate, ratio=estimator.ratio)
     n = advantage.size
     batch = prepare(plain, advantage, np.arange(n), np.arange(n + 1), old)
-    # a batch for each token: from the value of a whole one no derivative of a single token could be told
+    # a batch for each token: the value of a whole batch would not give the derivative of a single token
     tokens = [type(batch)(*(column[i : i + 1] for column in batch)) for i in range(n)]
     results = [objective_and_weights(plain, token, logp[i : i + 1]) for i, token in enumerate(tokens)]
     return np.array([one.objective for one in results]) * n, np.array([one.weight[0] for one in results]) * n
 
 
 def _surrogate(estimator: Estimator) -> list[Checked]:
-    """Derivative against differences, and the policy gradient where nothing has moved."""
+    """Check the surrogate's derivative against finite differences, and whether it is the policy gradient on policy."""
     rng = np.random.default_rng(1)
     old, advantage = -rng.exponential(1.5, 200), rng.normal(size=200)
     logp = old + 0.3 * rng.normal(size=200)
@@ -206,7 +206,7 @@ def _surrogate(estimator: Estimator) -> list[Checked]:
 
 
 def _moments(estimator: Estimator) -> list[Checked]:
-    """Bias and variance of a group's gradient, by enumeration of every group of 4 of a softmax with 3 arms."""
+    """Measure bias and variance of a group's gradient, by enumeration of every group of 4 of a softmax with 3 arms."""
     spec = estimator.advantage
     if spec.given or (spec.of_batch and not isinstance(spec, CustomAdvantage)):
         return []
@@ -227,7 +227,7 @@ def _moments(estimator: Estimator) -> list[Checked]:
 
 
 def _like(estimator: Estimator, name: str) -> Checked:
-    """The same weights as a card, on random groups at a policy that moved."""
+    """Check that the weights are those of a card, on random groups at a policy that has moved."""
     other, rng, worst = preset(name), np.random.default_rng(2), 0.0
     check(not other.advantage.given, f"like = {name!r}; allowed: a card whose baseline comes from the group")
     for _ in range(50):

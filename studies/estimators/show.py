@@ -1,5 +1,5 @@
-"""Cards on the terminal: one table of all, or one card with every knob that differs from the default, and where it
-comes from."""
+"""Show the cards of estimators in the terminal: one table of all, or one card with its source and every setting that
+differs from the default."""
 
 import inspect
 import math
@@ -44,7 +44,7 @@ _AGGREGATION = {
     "micro_batch_token_mean": "mean over micro-batches of their token means",
 }
 COLUMNS = {"name": 0, "advantage": 0, "surrogate, penalties": 0, "aggregation": 110, "title": 140, "source": 140}
-"""Of the table of all cards, with the width of a terminal from which on they are shown."""
+"""Columns of the table of all cards, with the least width of a terminal at which each is shown."""
 _KL = {"k1": "d", "k2": "d^2/2", "k3": "exp(-d) + d - 1", "abs": "|d|"}
 
 
@@ -53,18 +53,19 @@ def _written(value) -> str:
 
 
 def _values(part) -> str:
-    """Fields of a dataclass with their values."""
+    """Return the fields of a dataclass with their values as text."""
     return ", ".join(f"{field.name} {_written(getattr(part, field.name))}" for field in fields(part))
 
 
 def _numbers(part) -> str:
-    """A part in a few words: its name and the values of its fields, those that are off left out."""
+    """Return a part of an estimator in a few words: its name and the values of its fields, without those that are inf
+    (off)."""
     values = [getattr(part, field.name) for field in fields(part)]
     return " ".join([type(part).__name__, *(_written(value) for value in values if value != math.inf)])
 
 
 def advantage_text(a: Advantage) -> str:
-    """A as a formula."""
+    """Return the advantage A as a formula."""
     if isinstance(a, CustomAdvantage):
         text = f"{a.name}(rewards, pool)"
         return text + (f", then scale {a.scale}" if a.scale != "none" else "")
@@ -87,19 +88,19 @@ def advantage_text(a: Advantage) -> str:
 
 
 def aggregation_text(g: Aggregation) -> str:
-    """An aggregation in a few words."""
+    """Return an aggregation in a few words."""
     extras = (f", counts + {g.eps:g}" if g.eps else "") + (", empty responses count" if g.empty == "count" else "")
     size = f" of {g.micro_batch}" if g.micro_batch else ""
     return g.kind + size + (f" / {g.length:g}" if g.length else "") + extras
 
 
 def _outside_knobs(card: Card) -> list[EstimatorKnob]:
-    """Return the settings of a card that are no fields of its estimator."""
+    """Return the settings of a card that are not fields of its estimator."""
     return [knob for knob in all_knobs(card) if not knob.path.startswith("estimator")]
 
 
 def surrogate_text(card: Card) -> str:
-    """Surrogate, ratio, mask, penalties and what is sampled, in a few words."""
+    """Return surrogate, ratio, mask, penalties and sampling of a card in a few words."""
     e = card.estimator
     if e is None:
         return ""
@@ -127,7 +128,7 @@ def _kl_text(kl: KL) -> str:
 
 
 def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
-    """The lines of a card that follow from the estimator's fields."""
+    """Return the lines of a card that follow from the estimator's fields."""
     a, s, kl, g = estimator.advantage, estimator.surrogate, estimator.kl, estimator.aggregation
     rows = [("advantage", "A = " + advantage_text(a) + (f", k = {a.k}" if a.credit == "pass_at_k" else ""))]
     if a.scale in ("group_std", "others_std", "batch_std") or a.whiten == "responses":
@@ -158,13 +159,13 @@ def estimator_rows(estimator: Estimator) -> list[tuple[str, str]]:
 
 
 def run_command(card: Card) -> str:
-    """The command that runs a card in the simulator."""
+    """Return the command that runs a card in the simulator."""
     words = ["rftlab run cell", f"--preset {card.name}"] + [f"--rollouts {card.rollouts}"] * (card.rollouts > 1)
     return " ".join(words + [f"--{knob.path.replace('_', '-')} {knob.value}" for knob in _outside_knobs(card)])
 
 
 def _story(card: Card) -> list[tuple[str, str]]:
-    """Every line of a card; those without text are left out."""
+    """Return every line of a card that has a text."""
     e, knobs = card.estimator, "\n".join(f"{k.path} {k.value} (default {k.default})" for k in all_knobs(card))
     rows = [
         ("formula", card.formula),
@@ -192,7 +193,7 @@ def _show_one(console: Console, card: Card) -> None:
 
 
 def _cards_table(columns: list[str], show_header: bool) -> Table:
-    """A table of cards without rows yet; its columns are as wide in all of them."""
+    """Return a table of cards without rows; its columns have the same width in every family's table."""
     known = (Column(name, width=max(map(len, CARDS)) if name == "name" else None) for name in columns)
     return Table(*known, align="left", expand=True, pad_edge=False, show_header=show_header)
 

@@ -1,1 +1,1 @@
-"""The explorer: designs under the mouse, in a browser (`rftlab explore`)."""
+"""Explorer of designs in a browser (`rftlab explore`): sliders move, and simulated learning curves follow."""

@@ -1,7 +1,7 @@
-"""Curves as the options of a chart (echarts.apache.org), as rows at equal spending, and as files: pure, so that tests
-read what a browser draws.
+"""Turn curves into the options of a chart (echarts.apache.org), into rows at equal spending, and into files. The
+functions are pure, so that tests read what a browser draws.
 
-Modules that draw and write files are imported where a file is asked for, so that the page appears soon.
+Modules that draw and write files are imported when a file is requested, so that the page opens fast.
 """
 
 from math import inf
@@ -17,44 +17,44 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 TITLES = {"rounds": "training rounds", "rollouts": "rollouts sampled", "seconds": "estimated seconds on the GPU"}
 LIGHT = ("#0b5cad", "#b23a00", "#00705a", "#8a2a87", "#7a5c00", "#a3154a", "#3d4f5c", "#3f6f00", "#5a3fc0")
 DARK = ("#6cb6ff", "#ff9e64", "#4fd6b0", "#e79bdf", "#e5c04b", "#ff8fab", "#b7c4cf", "#a8d94a", "#b3a2ff")
-"""Colours of curves on a white and on a dark page: at least 4.5 : 1 against it."""
+"""Colours of curves on a white and on a dark page, with a contrast of at least 4.5 : 1 against it."""
 FRAME = 0.25
-"""Seconds between two drawings of a curve that grows: each costs the processors that compute what is drawn."""
+"""Least seconds between two drawings of a growing curve: drawing takes processor time from the simulation."""
 NAME = 60
-"""Letters of a name that a chart shows."""
+"""Largest number of letters of a name that a chart shows."""
 RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
-"""Columns of a curve that are exported: under the strict rule, which is drawn, and under the flexible one."""
+"""Exported columns of a curve: rates under the strict rule, which is drawn, and under the flexible one."""
 
 
 class ShownCurve(NamedTuple):
-    """Runs of one design, to be drawn together."""
+    """Curve of a chart: the runs of one design."""
 
     name: str
     seeds: list[Curve]
     seconds: float | None = None
-    """Estimated for a round; None where nobody can say."""
+    """Estimated seconds of a round; None where they are not known."""
     measured: bool = False
-    """Whether a language model made it: drawn with marks."""
+    """Whether it comes from a language model, and is drawn with marks."""
     alone: bool = False
-    """Whether each seed has a line of its own."""
+    """Whether each seed also has a line of its own."""
     design: Design | None = None
-    """Where runs are still to come, so that the axis is as long as they will be."""
+    """Design of runs that are not finished, so that the axis is as long as they will be."""
 
 
 def short(name: str) -> str:
-    """A name as a chart shows it."""
+    """Return a name as a chart shows it, cut to NAME letters."""
     return name if len(name) <= NAME else name[: NAME - 1] + "…"
 
 
 def along(curve: Curve, axis: Axis, seconds: float | None) -> np.ndarray:
-    """A curve's places on an axis."""
+    """Return a curve's places on an axis."""
     if axis == "rollouts":
         return curve.rollouts
     return curve.round * (seconds if seconds is not None else np.nan) if axis == "seconds" else curve.round
 
 
 def shown_mean(shown: ShownCurve, axis: Axis) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Places on an axis and, by split, the mean of the seeds there, as far as all of them are."""
+    """Return places on an axis and, by split, the mean of the seeds there, as far as all of them are."""
     length = min((len(curve.round) for curve in shown.seeds), default=0)
     if length == 0:
         return np.empty(0), dict.fromkeys(SPLITS, np.empty(0))
@@ -66,13 +66,14 @@ def shown_mean(shown: ShownCurve, axis: Axis) -> tuple[np.ndarray, dict[str, np.
 
 
 def points(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
-    """Pairs as JSON takes them; those without a number are left out."""
+    """Return pairs of numbers for JSON, without those that are not finite."""
     kept = np.isfinite(x) & np.isfinite(y)
     return [[float(f"{a:.6g}"), round(float(b), 4)] for a, b in zip(x[kept], y[kept], strict=True)]
 
 
 def curve_chart(curves: list[ShownCurve], axis: Axis = "rounds", dark: bool = False) -> dict[str, Any]:
-    """Learning curves: test solid, train dashed, seeds thin. Colours go with the order of `curves`."""
+    """Return the options of a chart of learning curves: test solid, train dashed, seeds thin. Colours follow the order
+    of `curves`."""
     colours = DARK if dark else LIGHT
     series = [line for place, shown in enumerate(curves) for line in _lines(shown, axis, colours[place % len(colours)])]
     ends = [point[0] for line in series for point in line["data"]]
@@ -110,7 +111,7 @@ def curve_chart(curves: list[ShownCurve], axis: Axis = "rounds", dark: bool = Fa
 
 
 def per_round(design: Design, axis: Axis, seconds: float | None) -> float:
-    """Rounds, rollouts or seconds that a round takes; nan where nobody can say how many seconds."""
+    """Return the rounds, rollouts or seconds of one round; nan where the seconds are not known."""
     spent: dict[Axis, float | None] = {"rounds": 1.0, "rollouts": design.round_rollouts, "seconds": seconds}
     return float(spent[axis] or "nan")
 
@@ -147,22 +148,22 @@ def _line(
 
 
 class ComparedCurve(NamedTuple):
-    """A row of the table."""
+    """Row of the table of compared curves."""
 
     name: str
     reached: float
-    """How far along the axis the curve is."""
+    """Place on the axis that the curve has reached."""
     end: float
-    """Test Pass@1 there."""
+    """Test Pass@1 at that place."""
     equal: float
-    """Test Pass@1 where the shortest of all curves ends; nan of a curve that begins later."""
+    """Test Pass@1 where the shortest of all curves ends; nan for a curve that begins later."""
     train: float
-    """The same on training contexts."""
+    """Train Pass@1 where the shortest of all curves ends."""
 
 
 def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> tuple[float, list[ComparedCurve]]:
-    """Return where on the axis the shortest curve ends, and all of them there; those without a point are left out.
-    Between two evaluations a straight line."""
+    """Return the place on the axis where the shortest curve ends, and a row for each curve there; curves without a
+    point are left out. Values are linear between two evaluations."""
     means = [(shown.name, *shown_mean(shown, axis)) for shown in curves]
     known = [each for each in means if len(each[1]) and np.isfinite(each[1]).all()]
     at = min((float(x[-1]) for _, x, _ in known), default=float("nan"))
@@ -174,8 +175,8 @@ def compare_at_equal(curves: list[ShownCurve], axis: Axis) -> tuple[float, list[
 
 
 class Frames:
-    """Says when to draw a chart that grows: at once where something else is shown, or more by now and FRAME seconds
-    went by."""
+    """Timer of a growing chart: it is due at once where something else is shown, and else when there are new points and
+    FRAME seconds have passed."""
 
     def __init__(self) -> None:
         self._kind: object = None
@@ -183,7 +184,8 @@ class Frames:
         self._at = -inf
 
     def due(self, kind: object, size: object, now: float) -> bool:
-        """Whether to draw. kind: what is shown; size: how much there is of it; now: seconds of a steady clock."""
+        """Return whether to draw now. kind: the shown curves; size: their number of points; now: seconds of a steady
+        clock."""
         if kind == self._kind and (size == self._size or now < self._at + FRAME):
             return False
         self._kind, self._size, self._at = kind, size, now
@@ -191,8 +193,8 @@ class Frames:
 
 
 def export_chart(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
-    """Return what the chart shows as a file, png or svg in the look of all figures, or csv with a row per curve, seed
-    and evaluation."""
+    """Return the chart as the bytes of a file: png or svg in the style of all figures, or csv with a row per curve,
+    seed and evaluation."""
     import pandas as pd
 
     from rftlab.studies.analysis.imported.figures import safe

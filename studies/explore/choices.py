@@ -1,7 +1,8 @@
-"""The choices of a user and all that a page shows, as data that fits in an address; and the run that they mean.
+"""Define the choices of a user and the state of a page, as data that fit in an address, and the run that they stand
+for.
 
-Sliders are data: which number of a run each sets, and where it stops. A new knob is one line of `KNOBS`: its name in
-the address, the way to its field, its stops and its title. `--help` has its description.
+Sliders are data: each names the field of a run that it sets, and the values at which it stops. A new slider is one line
+of `KNOBS`: its name in the address, the path to its field, its stops and its title. `--help` has its description.
 """
 
 import ast
@@ -30,7 +31,7 @@ Stops = Literal["value", "times", "plus"]
 
 @cache
 def field_sentences(kind: type) -> dict[str, str]:
-    """Docstrings of the fields that a class itself declares, each as one line."""
+    """Return the docstrings of the fields that a class itself declares, each as one line."""
     body = next(node for node in ast.parse(dedent(inspect.getsource(kind))).body if isinstance(node, ast.ClassDef)).body
     sentences = {}
     for field, below in pairwise(body):
@@ -41,38 +42,38 @@ def field_sentences(kind: type) -> dict[str, str]:
 
 
 def field_help(kind: type, field: str) -> str:
-    """The docstring of a field. Raises KeyError where it has none."""
+    """Return the docstring of a field. Raises KeyError where it has none."""
     return field_sentences(kind)[field]
 
 
 class ExplorerKnob(NamedTuple):
-    """A slider."""
+    """Slider that sets a field of the run."""
 
     name: str
-    """In the address."""
+    """Name in the address."""
     kind: type
-    """The class whose field it sets."""
+    """Class whose field the slider sets."""
     path: str
-    """From the run to the field."""
+    """Path from the run to the field."""
     title: str
     group: str
     stops: tuple[float, ...]
     scale: Stops = "value"
-    """Whether the stops are the values, factors of the start's value, or distances from it."""
+    """Meaning of the stops: values, factors of the start's value, or distances from it."""
 
     @property
     def whole(self) -> bool:
-        """Whether its values are whole numbers."""
+        """Whether the values are whole numbers."""
         field = self.path.rsplit(".", 1)[-1]
         return next(one.type for one in fields(self.kind) if one.name == field) in (int, "int")
 
     @property
     def help(self) -> str:
-        """The description of the field in `--help`."""
+        """Description of the field in `--help`."""
         return field_help(self.kind, self.path.rsplit(".", 1)[-1])
 
     def stops_at(self, start: Simulation, *held: float) -> list[float]:
-        """Where its slider stops, in order, for runs that begin at `start`; `held` are among them."""
+        """Return the stops of the slider in order, for runs that begin at `start`; `held` are among them."""
         own = attrgetter(self.path)(start)
         moved = {
             "value": self.stops,
@@ -83,7 +84,8 @@ class ExplorerKnob(NamedTuple):
         return sorted({*(value for value in digits if abs(value - own) > 1e-3 * abs(own)), own, *held})
 
     def parsed(self, text: str) -> float:
-        """A value from the address. Raises UserError for what is no number; the run's own classes check its range."""
+        """Return a value from the address. Raises UserError where it is no number; the run's own classes check its
+        range."""
         try:
             value = float(text)
         except ValueError:
@@ -127,27 +129,28 @@ BY_NAME = {knob.name: knob for knob in KNOBS}
 
 
 BATCH, ROLLOUTS = 32, 8
-"""The design that the explorer opens with."""
+"""Contexts and rollouts of the design that the explorer opens with."""
 EVALUATIONS = 20
-"""Of a run, beside the first, as in the paper."""
+"""Number of evaluations of a run after the first, as in the paper."""
 LARGE, FINER = 4096, 2
-"""Responses and contexts of a round beyond which the curve has so many more evaluations: its first points come
-sooner."""
+"""Responses and contexts of a round above which the curve has FINER times as many evaluations, so that its first points
+come sooner."""
 MAX_ROLLOUTS, MAX_UPDATES, MAX_WINDOW = 1 << 18, 64, 1024
-"""Of a round: more would take a minute a curve, and longer windows gigabytes."""
+"""Largest numbers of rollouts and updates of a round, and largest window: more rollouts and updates would take a minute
+a curve, and longer windows gigabytes."""
 MAX_ADDRESS = 20_000
-"""Characters of an address that are read."""
+"""Largest number of characters of an address."""
 PRESETS_BY_NAME: dict[str, Design] = {
     f"{one.title}: {tick}": cell
     for one in EXPERIMENTS.values()
     for cell, tick in zip(one.cells, one.ticks, strict=True)
 }
-"""Every cell of every experiment, by its title."""
+"""Designs of all experiments, by their titles."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """One curve's choices: where it starts, its estimator, and the sliders that were moved."""
+    """Choices of one curve: its start, its estimator, and the sliders that were moved."""
 
     start: str = "qwen-gsm8k"
     """A pair of the simulator, or a calibration."""
@@ -163,18 +166,18 @@ class Choices:
             check_choice("knob", name, tuple(BY_NAME))
 
     def moving(self, name: str, value: float) -> "Choices":
-        """The same with a slider at a value."""
+        """Return the choices with a slider at a value."""
         values = dict(self.moved) | {name: value}
         return replace(self, moved=tuple((knob.name, values[knob.name]) for knob in KNOBS if knob.name in values))
 
     def value(self, name: str) -> float:
-        """Where a slider is."""
+        """Return the value of a slider."""
         return dict(self.moved).get(name, own_value(self.origin, name))
 
     @property
     def origin(self) -> Simulation:
-        """The run before any slider was moved: the pair's simulation with the explorer's first design and the
-        estimator, as its card runs it."""
+        """Run before any slider is moved: the pair's simulation with the explorer's first design, and the estimator as
+        its card runs it."""
         own, card = start_named(self.start), CARDS[self.estimator]
         window = max(card.replay_window, ROLLOUTS) if card.replay_window else 0
         design = Design(BATCH, ROLLOUTS, 0, window, preset(self.estimator), card.sampling, own.design.rounds)
@@ -182,7 +185,7 @@ class Choices:
 
 
 def own_value(run: Simulation, name: str) -> float:
-    """The value of a knob in a run; a KL penalty that is not there counts as 0."""
+    """Return the value of a slider's field in a run; without a KL penalty its coefficient is 0."""
     path = BY_NAME[name].path
     if path.endswith("kl.coef") and run.design.estimator.kl.kind == "none":
         return 0.0
@@ -190,14 +193,14 @@ def own_value(run: Simulation, name: str) -> float:
 
 
 def chosen_run(choices: Choices) -> Simulation:
-    """The run that choices mean. Raises UserError where there is none."""
+    """Return the run that choices stand for. Raises UserError where they are not allowed."""
     values: dict[str, Any] = {}
     for name, value in choices.moved:
         knob = BY_NAME[name]
         values[knob.path] = int(value) if knob.whole else float(value)
     origin = choices.origin
     coefficient = values.pop("design.estimator.kl.coef", None)
-    if coefficient is not None:  # the estimator's own penalty, or k3 in the loss where it has none; none for 0
+    if coefficient is not None:  # the estimator's own penalty, else k3 in the loss; no penalty at 0
         own = origin.design.estimator.kl
         kind = "none" if coefficient == 0 else "k3" if own.kind == "none" else own.kind
         values["design.estimator.kl"] = replace(own, kind=kind, coef=coefficient or own.coef)
@@ -214,13 +217,13 @@ def chosen_run(choices: Choices) -> Simulation:
 
 
 def _interval(rounds: int, finer: int) -> int:
-    """Rounds between two evaluations."""
+    """Return the number of rounds between two evaluations."""
     counts = (EVALUATIONS * finer, EVALUATIONS, *range(2 * EVALUATIONS, 0, -1))
     return next(rounds // count for count in counts if rounds % count == 0)
 
 
 def _changed(part: Any, values: dict[str, Any]) -> Any:
-    """A copy with values at paths, each class made once, so that it checks what belongs together."""
+    """Return a copy with values at paths. Each class is built once, so that it checks its values together."""
     inner: dict[str, dict[str, Any]] = {}
     own: dict[str, Any] = {}
     for path, value in values.items():
@@ -235,7 +238,7 @@ def _changed(part: Any, values: dict[str, Any]) -> Any:
 
 
 def cell_choices(start: str, cell: Design) -> Choices:
-    """The choices that mean a cell, with the pair's own rounds."""
+    """Return the choices that stand for a cell, with the pair's own rounds."""
     choices = Choices(start, estimator_name(cell.estimator))
     run = start_named(start)
     for name, field in (("B", "batch_size"), ("K", "rollouts"), ("M", "support_rollouts"), ("window", "replay_window")):
@@ -247,13 +250,13 @@ def cell_choices(start: str, cell: Design) -> Choices:
 
 
 def to_query(choices: Choices) -> str:
-    """Choices as the part of an address behind the question mark."""
+    """Return choices as the part of an address after the question mark."""
     pairs = [("start", choices.start), ("estimator", choices.estimator)]
     return urlencode(pairs + [(name, f"{value:.10g}") for name, value in choices.moved])
 
 
 def from_query(text: str) -> Choices:
-    """Choices from an address; names of others are passed over. Raises UserError for a value that is none."""
+    """Return the choices in an address; other names are ignored. Raises UserError for a value that is not allowed."""
     choices = Choices()
     for name, value in pairs_in(text):
         if name == "start":
@@ -266,7 +269,7 @@ def from_query(text: str) -> Choices:
 
 
 def pairs_in(text: str) -> list[tuple[str, str]]:
-    """Names and values of an address. Raises UserError for one that is too long or no address."""
+    """Return the names and values in an address. Raises UserError where it is too long or cannot be read."""
     check(len(text) <= MAX_ADDRESS, f"the address has {len(text)} characters; allowed: at most {MAX_ADDRESS}")
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=400)
@@ -275,15 +278,15 @@ def pairs_in(text: str) -> list[tuple[str, str]]:
 
 
 OWN_NAMES = ("start", "estimator", "axis", "gpu", "over", "dark", "pin", "name")
-"""In an address, beside those of knobs."""
+"""Names in an address other than those of sliders."""
 MOST_PINS, LONGEST = 8, 80
-"""Curves that may be pinned, and letters of a name."""
+"""Largest number of pinned curves, and of letters of a name."""
 GPU_NAMES: tuple[GpuName, ...] = get_args(GpuName)
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A curve that stays."""
+    """Pinned curve, which stays when sliders move."""
 
     name: str
     choices: Choices
@@ -291,7 +294,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Scene:
-    """The choices of now, the pinned ones, and how they are shown."""
+    """State of a page: the present choices, the pinned ones, and how they are shown."""
 
     choices: Choices = Choices()
     pins: tuple[Pin, ...] = ()
@@ -309,11 +312,11 @@ class Scene:
         check(len(self.pins) <= MOST_PINS, f"{len(self.pins)} pinned curves; allowed: at most {MOST_PINS}")
 
     def pinning(self, name: str) -> "Scene":
-        """With the present choices pinned under a name that no other pin has."""
+        """Return the scene with the present choices pinned under a name that no other pin has."""
         return replace(self, pins=(*self.pins, Pin(self._free(visible_name(name) or "pinned"), self.choices)))
 
     def without(self, place: int) -> "Scene":
-        """With one pin less."""
+        """Return the scene without one pin."""
         return replace(self, pins=self.pins[:place] + self.pins[place + 1 :])
 
     def _free(self, name: str) -> str:
@@ -323,12 +326,12 @@ class Scene:
 
 
 def visible_name(name: str) -> str:
-    """A name as one line of visible letters, not too long."""
+    """Return a name as one line of visible letters, cut to the allowed length."""
     return plain(" ".join(name[: 4 * LONGEST].split()))[:LONGEST]
 
 
 def to_address(scene: Scene) -> str:
-    """The part of an address behind the question mark."""
+    """Return a scene as the part of an address after the question mark."""
     more: list[tuple[str, str]] = [("axis", scene.axis), ("gpu", scene.gpu), ("over", scene.over)]
     if scene.dark:
         more.append(("dark", "1"))
@@ -337,7 +340,7 @@ def to_address(scene: Scene) -> str:
 
 
 def from_address(text: str) -> Scene:
-    """Return the scene that an address restores. Raises UserError for an address without a meaning."""
+    """Return the scene that an address stands for. Raises UserError where it stands for none."""
     pairs = pairs_in(text)
     given = dict(pairs)
     for name in given:
@@ -358,7 +361,7 @@ def from_address(text: str) -> Scene:
 
 
 def restored(text: str) -> tuple[Scene, str]:
-    """Return the scene that an address restores, or a fresh one and the error of the address."""
+    """Return the scene that an address stands for, or a fresh one and the error of the address."""
     try:
         return from_address(text), ""
     except UserError as error:

@@ -1,4 +1,4 @@
-"""A design as text that another tool takes: a command line, lines of Python, the configuration of a trainer."""
+"""Write a design as text for another tool: a command line, lines of Python, the configuration of a trainer."""
 
 import shlex
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from rftlab.studies.integrations.cluster import EngineChoice
 
 
 def command_text(choices: Choices) -> str:
-    """The `rftlab run` line that makes the same curves."""
+    """Return the `rftlab run` command that makes the same curves."""
     run, card = chosen_run(choices), CARDS[choices.estimator]
     own = start_at(plain_pair(choices.start), "sim")
     design = Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=preset(choices.estimator),
@@ -30,7 +30,7 @@ def command_text(choices: Choices) -> str:
 
 
 def _flags(part: Any, usual: Any, path: str) -> list[str]:
-    """Flags of the fields that differ."""
+    """Return flags for the fields that differ."""
     flags: list[str] = []
     for name in (field.name for field in fields(part)):
         own, default = getattr(part, name), getattr(usual, name)
@@ -42,7 +42,7 @@ def _flags(part: Any, usual: Any, path: str) -> list[str]:
 
 
 def python_text(choices: Choices) -> str:
-    """Lines that make the same curves."""
+    """Return lines of Python that make the same curves."""
     pair = plain_pair(choices.start)
     run, own = chosen_run(choices), start_at(pair, "sim")
     estimator = _changed_text(f'rl.preset("{choices.estimator}")', run.design.estimator, preset(choices.estimator))
@@ -70,7 +70,7 @@ def python_text(choices: Choices) -> str:
 
 
 def _changed_text(text: str, part: Any, usual: Any) -> str:
-    """An expression for `part`, which differs from what `text` means in some fields."""
+    """Return an expression for `part`, which differs in some fields from the value of the expression `text`."""
     changed = []
     for name in (field.name for field in fields(part)):
         own, default = getattr(part, name), getattr(usual, name)
@@ -81,7 +81,7 @@ def _changed_text(text: str, part: Any, usual: Any) -> str:
 
 
 def trainer_text(choices: Choices, engine: EngineChoice) -> str:
-    """The configuration of a trainer of the pair's language model. Raises UserError where there is none."""
+    """Return the configuration of a trainer for the pair's language model. Raises UserError where there is no model."""
     run, real = chosen_run(choices), model_behind(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
@@ -104,7 +104,7 @@ FORMS: dict[str, Callable[[Choices], str]] = {
 
 
 def text_as(form: str, choices: Choices) -> str:
-    """The text of a form, or why there is none."""
+    """Return the text of a form, or a comment on why there is none."""
     try:
         return FORMS[form](choices)
     except UserError as error:

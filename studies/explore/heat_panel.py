@@ -1,4 +1,5 @@
-"""The map over (B, K) on the page: a table of buttons, so that keys and screen readers have what a mouse has."""
+"""Show the map over (B, K) on the page, as a table of buttons, which keys and screen readers can use as well as a
+mouse."""
 
 from collections.abc import Callable
 
@@ -19,11 +20,11 @@ from rftlab.studies.explore.jobs import (
 from rftlab.studies.explore.panels import labelled, paragraph, progress_bar, spent
 
 FREE = ("B", "K", "rounds")
-"""Knobs that may move without making a map one of other choices: it names its own spending."""
+"""Sliders that may move without making a map outdated: its cells have their own B, K and rounds."""
 
 
 class HeatPanel:
-    """The map, its bar, and the buttons that begin and stop it."""
+    """Panel with the map, its progress bar, and the buttons that begin and stop it."""
 
     def __init__(self, bench: Bench, fill: Callable[[], None], show: Callable[[Choices], None]):
         self.bench, self.filled = bench, Scene()
@@ -65,14 +66,14 @@ class HeatPanel:
         self.buttons[batch, group] = button
 
     def _choices(self, batch: int, group: int) -> Choices:
-        """Return the choices of a cell, with the run whose value it shows where there is one."""
+        """Return the choices of a cell, with the rounds of its run where it has one."""
         choices = self.filled.choices.moving("B", batch).moving("K", group)
         cells = self.job.cells if self.job else []
         runs = [cell.run for cell in cells if (cell.batch, cell.group) == (batch, group) and cell.run]
         return choices.moving("rounds", runs[0].design.rounds) if runs else choices
 
     def fill(self, scene: Scene, seconds: Callable[[Choices], float | None]) -> None:
-        """Fill the map for a scene. Raises UserError where its choices mean no run."""
+        """Fill the map for a scene. Raises UserError where its choices are not allowed."""
         self.stop()
         axis: Axis = scene.axis
         self.spent_text = (
@@ -81,17 +82,16 @@ class HeatPanel:
         self.job, self.filled = self.bench.fill(heat_cells(scene.choices, axis, seconds)), scene
 
     def stop(self) -> None:
-        """Stop filling."""
+        """Stop filling the map."""
         if self.job is not None:
             self.job.stop.set()
 
     def show(self, scene: Scene) -> bool:
-        """Show the values that are known so far, and whether they match the present choices. Return whether the map is
-        complete."""
+        """Show the known values, and whether they match the present choices. Returns whether the map is complete."""
         if self.job is None:
             self.filled = scene
             return True
-        done = self.job.done  # before the values: what ends in between is drawn the next time
+        done = self.job.done  # read before the values, so that a cell that ends in between is drawn the next time
         old = self.filled.axis != scene.axis or _rest(self.filled.choices) != _rest(scene.choices)
         here = (int(scene.choices.value("B")), int(scene.choices.value("K")))
         state = (id(self.job), len(self.job.values), done, old, here)
@@ -118,7 +118,7 @@ class HeatPanel:
         )
 
     def _mark(self, button: ui.button, here: bool) -> None:
-        """A frame around the cell where the sliders are."""
+        """Draw a frame around the cell at the sliders' values, or remove it."""
         if here != ("here" in button.classes):
             button.classes(**{"add" if here else "remove": "here"})
 
@@ -135,5 +135,5 @@ class HeatPanel:
 
 
 def _rest(choices: Choices) -> Choices:
-    """Choices without what a map's cells have of their own."""
+    """Return choices without the sliders that each cell of a map sets itself."""
     return Choices(choices.start, choices.estimator, tuple(one for one in choices.moved if one[0] not in FREE))

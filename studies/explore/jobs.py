@@ -1,6 +1,7 @@
-"""Simulations for people who wait: each change cancels what the last one began, and nobody waits for anybody else.
+"""Run simulations for visitors who wait: each change cancels the run before it, and visitors do not wait for each
+other.
 
-A map over (B, K) runs its cells beside them: which cells there are, in which order they run, and their colours.
+A map over (B, K) runs its cells beside them. This module defines its cells, their order, and their colours.
 """
 
 from collections.abc import Callable
@@ -24,37 +25,39 @@ from rftlab.studies.explore.measures import gradient_signal
 BATCHES = tuple(2**i for i in range(3, 11))
 GROUPS = tuple(2**i for i in range(7))
 DEAR, MOST_ROUNDS, FEWEST = 4e7, 20_000, 10
-"""Work of a cell, in rollouts, from which it is left out; and rounds of a cell."""
+"""Work of a cell, in rollouts, above which it is left out, and most and fewest rounds of a cell."""
 CONTEXT = 4
-"""Rollouts that take as long as a context."""
+"""Number of rollouts that take as long as a context."""
 LOW, HIGH = (239, 245, 251), (8, 48, 107)
 """Colours of the lowest and the highest value."""
 
 
 class HeatCell(NamedTuple):
-    """A cell of the map."""
+    """Cell of the map."""
 
     batch: int
     group: int
     run: Simulation | None
-    """None where it is left out."""
+    """Run of the cell; None where it is left out."""
     why: str = ""
-    """Why it is left out."""
+    """Reason why the cell is left out."""
 
     @property
     def name(self) -> str:
-        """As a reader says it."""
+        """Name of the cell for readers."""
         return f"B {self.batch}, K {self.group}"
 
 
 def spent_in_all(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
-    """Rounds, rollouts or seconds of a run: what every cell of a map has. seconds: estimated for a round of choices."""
+    """Return the rounds, rollouts or seconds of a run, which all cells of a map have. seconds: function that estimates
+    the seconds of a round of choices."""
     design = chosen_run(choices).design
     return design.rounds * per_round(design, axis, seconds(choices) if axis == "seconds" else None)
 
 
 def heat_cells(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
-    """Every cell at as many rounds, rollouts or seconds as the choices have, every second row and column first."""
+    """Return every cell, with as many rounds, rollouts or seconds as the choices have, every second row and column
+    first."""
     total = spent_in_all(choices, axis, seconds)
     places = [(i, j) for i in range(len(BATCHES)) for j in range(len(GROUPS))]
     ordered = sorted(places, key=lambda place: any(number % 2 for number in place))
@@ -80,8 +83,8 @@ def _cell(
 
 
 def cell_colours(value: float, low: float, high: float) -> tuple[str, str]:
-    """Background of a cell, and the colour of its text, of which one of black and white is always 4.5 : 1 against
-    it."""
+    """Return the background of a cell and the colour of its text: black or white, of which one always has a contrast of
+    4.5 : 1."""
     share = (value - low) / (high - low) if high > low else 0.5
     back = tuple(round(a + share * (b - a)) for a, b in zip(LOW, HIGH, strict=True))
     text = "#000000" if luminance(back) > 0.179 else "#ffffff"
@@ -89,7 +92,7 @@ def cell_colours(value: float, low: float, high: float) -> tuple[str, str]:
 
 
 def luminance(colour: tuple[int, ...]) -> float:
-    """Relative luminance of an sRGB colour (WCAG 2.2)."""
+    """Return the relative luminance of an sRGB colour (WCAG 2.2)."""
     parts = [part / 255 for part in colour]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -97,60 +100,60 @@ def luminance(colour: tuple[int, ...]) -> float:
 
 SEEDS = 3
 ABREAST = 2
-"""Seeds that run at the same time where there are not threads for all."""
+"""Least number of seeds that run at the same time, even on fewer threads."""
 PAUSE = 0.005
-"""Seconds between two looks whether what waits may go on."""
+"""Seconds between two checks whether a waiting run may go on."""
 KEPT = 3
-"""Worlds that are kept: a few megabytes each."""
+"""Number of worlds that are kept; each takes a few megabytes."""
 
 
 @dataclass
 class Job:
-    """The runs of one set of choices. Threads write its curves; a page reads them."""
+    """Runs of one set of choices. Threads write its curves; a page reads them."""
 
     run: Simulation
     seeds: int = SEEDS
     curves: dict[int, Curve] = field(default_factory=dict)
-    """So far, by seed."""
+    """Curves so far, by seed."""
     diverged: dict[int, int] = field(default_factory=dict)
     """Rounds at which seeds diverged."""
     failed: str = ""
-    """Why nothing more comes; "" where all is well."""
+    """Reason why the job failed; "" where it did not."""
     ended: int = 0
-    """Seeds that are done."""
+    """Number of finished seeds."""
     signal: float | None = None
-    """Over noise, of the gradient; None until it is measured, nan where there is no gradient at all."""
+    """Signal-to-noise ratio of the gradient; None until it is measured, nan where there is no gradient at all."""
     stop: Event = field(default_factory=Event)
     lock: Condition = field(default_factory=Condition)
 
     @property
     def done(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the job is over: complete, failed or stopped."""
         whole = self.ended >= self.seeds and self.signal is not None
         return whole or bool(self.failed) or self.stop.is_set()
 
     @property
     def share(self) -> float:
-        """Part of the rounds that is done."""
+        """Fraction of the rounds that are done."""
         rounds = sum(curve.round[-1] for curve in self.snapshot())
         return 1.0 if self.ended >= self.seeds else rounds / (self.seeds * self.run.design.rounds)
 
     @property
     def stage(self) -> tuple[bool, bool, bool]:
-        """The progress that people wait for: whether all seeds have points to join, one is whole, all are."""
+        """Stage of progress: whether all seeds have two points, whether one seed is finished, and whether all are."""
         curves = self.snapshot()
         begun = len(curves) == self.seeds and all(len(curve.round) > 1 for curve in curves)
         return begun, self.ended > 0, self.ended >= self.seeds
 
     def await_turn(self, seed: int, abreast: int) -> None:
-        """Wait until this seed is one of those `abreast` whose turn it is, or the job ends."""
+        """Wait until this seed is one of the `abreast` seeds that may run, or the job ends."""
         with self.lock:
             while not (self.stop.is_set() or self.failed or seed in self.ahead(abreast)):
                 self.lock.wait(PAUSE)
 
     def ahead(self, abreast: int) -> list[int]:
-        """Seeds whose turn it is: all until they have points; then, where there are not threads for all, the first
-        alone, because the browser that draws it wants a processor too; then those that are least far."""
+        """Return the seeds that may run: all until they have points. Then, where there are not threads for all, the
+        first seed alone, because the browser that draws it needs a processor too; after it the least advanced seeds."""
         rounds, far = self.run.design.rounds, {seed: len(curve.round) for seed, curve in self.curves.items()}
         ended = {seed for seed, curve in self.curves.items() if curve.round[-1] == rounds} | self.diverged.keys()
         order = sorted(self.curves.keys() - ended, key=lambda seed: (far[seed] > 1, seed > 0, far[seed], seed))
@@ -158,14 +161,14 @@ class Job:
         return order[: 1 if alone else abreast]
 
     def snapshot(self) -> list[Curve]:
-        """The curves so far, in the order of their seeds."""
+        """Return the curves so far, in the order of their seeds."""
         with self.lock:
             return [self.curves[seed] for seed in sorted(self.curves)]
 
 
 @dataclass
 class HeatJob:
-    """The map over (B, K) while it fills."""
+    """Job that fills the map over (B, K)."""
 
     cells: list[HeatCell]
     values: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -175,37 +178,37 @@ class HeatJob:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the job is over: complete, failed or stopped."""
         whole = sum(cell.run is not None for cell in self.cells)
         return len(self.values) >= whole or bool(self.failed) or self.stop.is_set()
 
 
 class Bench:
-    """Threads that simulate, and the worlds that they share."""
+    """Threads that simulate, with the worlds that they share."""
 
     def __init__(self, threads: int):
         self.abreast = max(threads, ABREAST)
         self._worlds: dict[Environment, World] = {}
         self._building = Lock()
-        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
+        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds run together, so that their mean grows
         self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
         self._quick = 0
         self._count = Lock()
 
     def world(self, environment: Environment, stopped: Callable[[], bool]) -> World:
-        """One of the last few worlds, each built by one thread while those that need it wait. Raises Stopped where
-        nobody wants it any more."""
+        """Return the world of an environment, one of the last few, which is built by one thread while others wait for
+        it. Raises Stopped where the run was stopped."""
         with self._building:
             if stopped():
                 raise Stopped
             world = self._worlds.pop(environment, None) or build(environment)
-            self._worlds[environment] = world  # behind the others, so that the first is the one unused for longest
+            self._worlds[environment] = world  # moved to the end, so that the first is the least recently used
             if len(self._worlds) > KEPT:
                 del self._worlds[next(iter(self._worlds))]
             return world
 
     def start(self, run: Simulation, seeds: int = SEEDS) -> Job:
-        """Begin the runs of a design."""
+        """Begin the runs of a design, and return their job."""
         job = Job(run, seeds)
         for seed in range(seeds):
             self._submit(job, partial(self._one, job, seed))
@@ -213,7 +216,7 @@ class Bench:
         return job
 
     def warm(self, run: Simulation) -> None:
-        """Build a run's world and load the compiled code, before somebody waits for them."""
+        """Build a run's world and load the compiled code before a visitor waits for them."""
         self.start(replace(run, design=replace(run.design, rounds=1, eval_every=1)), 1)
 
     def _measure(self, job: Job) -> None:
@@ -222,7 +225,7 @@ class Bench:
         job.signal = signal / noise if noise > 0 else float("nan")
 
     def fill(self, cells: list[HeatCell]) -> HeatJob:
-        """Begin a map. Its cells wait while a visitor's curve runs."""
+        """Begin a map, and return its job. Its cells wait while a visitor's curve runs."""
         job = HeatJob(cells)
         for cell in cells:
             if cell.run is not None:
@@ -231,12 +234,12 @@ class Bench:
 
     def _fill_one(self, job: HeatJob, cell: HeatCell, run: Simulation) -> None:
         def stopped() -> bool:
-            """Whether to stop; asked between pieces of a run, and answered when it is this one's turn."""
+            """Return whether to stop, once no visitor's curve runs; called between pieces of the run."""
             while self._quick > 0 and not job.stop.wait(PAUSE):
                 pass
             return job.stop.is_set()
 
-        # who holds the worlds must not wait for others, who may wait for a world
+        # the lock on worlds must not be held while waiting for curves, which may need a world themselves
         world = self.world(run.environment, job.stop.is_set)
         outcome = simulate(run, world, stopped=stopped)
         ended = outcome.diverged_at is None
@@ -253,7 +256,7 @@ class Bench:
             self._quick -= 1
 
     def _one(self, job: Job, seed: int) -> None:
-        """One seed from beginning to end."""
+        """Run one seed from beginning to end."""
         world = self.world(job.run.environment, job.stop.is_set)
 
         def keep(curve: Curve) -> None:
@@ -262,7 +265,7 @@ class Bench:
                 job.lock.notify_all()
 
         def stopped() -> bool:
-            """Whether to stop; asked between pieces of a run, and answered when it is this seed's turn."""
+            """Return whether to stop, once it is this seed's turn; called between pieces of the run."""
             job.await_turn(seed, self.abreast)
             return job.stop.is_set()
 
@@ -276,7 +279,7 @@ class Bench:
 
 
 def _guarded(job: Job | HeatJob, work: Callable[[], None]) -> None:
-    """Work of a job: what goes wrong ends the job with a line, and the thread goes on with other jobs."""
+    """Do the work of a job. An error ends the job with a line of text, and the thread goes on with other jobs."""
     try:
         if not job.stop.is_set():
             work()
@@ -284,5 +287,5 @@ def _guarded(job: Job | HeatJob, work: Callable[[], None]) -> None:
         job.stop.set()
     except UserError as error:
         job.failed = str(error)
-    except Exception as error:  # a defect of ours: the page says it, the server stays
+    except Exception as error:  # a defect of the code: the page shows it, and the server stays up
         job.failed = plain(f"{type(error).__name__}: {error}")[:300]

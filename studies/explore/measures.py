@@ -1,13 +1,13 @@
-"""Numbers beside a curve: how clear its gradient is, how many groups teach nothing, and what the run would cost.
+"""Compute the numbers beside a curve: its gradient's signal and noise, its zero-variance groups, and the run's cost.
 
 The gradient's signal-to-noise ratio of a round at the base policy is |E g|^2 / tr Cov(g), g the sum of the round's
 updates by plain gradient ascent. Both are measured from n independent rounds on random contexts: (|sum g|^2 - sum
 |g|^2) / (n (n - 1)) has expectation |E g|^2. The gradient noise scale of 1812.06162 takes it from two batch sizes.
 
 A curve may begin at a pair of the simulator, or at a simulation that was calibrated to a pilot or to imported runs. A
-calibration is many parameter sets; the explorer takes the one with the largest weight. One that is not finished is left
-out, because finishing it takes minutes. Runs of language models with the same design are laid over simulated curves.
-Modules that read calibrations and tables are imported where these are asked for, so that the page appears soon.
+calibration is many parameter sets; the explorer takes the one with the largest weight. Unfinished calibrations are left
+out, because finishing one takes minutes. Runs of language models with the same design are drawn over simulated curves.
+Modules that read calibrations and tables are imported when these are requested, so that the page opens fast.
 """
 
 from collections.abc import Callable
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 DRAWS, MOST_VISITS = 24, 8
-"""Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""
+"""Number of rounds whose gradients are compared, and most visits of each context that fill a replay window first."""
 TINY_STEP = 1e-6
-"""Learning rate at which several updates of a round still see the base policy."""
+"""Learning rate at which several updates of a round still use the base policy."""
 
 
 def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] = never) -> tuple[float, float]:
-    """Measure |E g|^2, unbiased and so below 0 where it drowns in noise, and tr Cov(g), with the run's seed; a replay
-    window is filled first. Raises Stopped where `stopped` says so."""
+    """Measure |E g|^2, without bias and therefore below 0 where noise dominates, and tr Cov(g), with the run's seed; a
+    replay window is filled first. Raises Stopped where `stopped` returns True."""
     still = replace(run, optimizer=Optimizer("sgd", TINY_STEP))
     learner = (GeneralLearner if is_general(still, world) else PlainLearner)(still, world)
     an_epoch = world.train.base_format.shape[0] // run.design.batch_size
@@ -72,7 +72,8 @@ def gradient_signal(run: Simulation, world: World, stopped: Callable[[], bool] =
 
 
 def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], bool]) -> int:
-    """Visit every context, without a step, until its replay window holds what it may; returns the epochs that took."""
+    """Visit every context, without a step, until its replay window is as full as it may be. Returns the number of
+    epochs."""
     design, plan = learner.run.design, learner.plan
     if design.replayed == 0:
         return 0
@@ -85,20 +86,20 @@ def _fill_window(learner: PlainLearner, an_epoch: int, stopped: Callable[[], boo
 
 
 class RunCost(NamedTuple):
-    """The cost of a language model's run with this design, as a dry run estimates it."""
+    """Cost of a language model's run with this design, as a dry run estimates it."""
 
     rollouts: int
     tokens: int
-    """Of responses."""
+    """Number of tokens of responses."""
     round_seconds: float
     seconds: float
-    """Of the whole run, its evaluations included."""
+    """Seconds of the whole run, including evaluations."""
     description: str
-    """The assumptions."""
+    """Assumptions of the estimate."""
 
 
 def run_cost(start: str, run: Simulation, gpu: str) -> RunCost:
-    """Return the cost on one GPU of that name. Raises UserError where no model is known."""
+    """Return the cost of a run on one GPU of that name. Raises UserError where no model is known."""
     real = model_behind(start)
     if real is None:
         raise UserError(f"start = {start}: no model of ours is behind it; allowed: a pair")
@@ -116,9 +117,9 @@ EVALUATED = 20
 
 
 def group_signal(curves: list[Curve], batch_size: int) -> tuple[float, float, float]:
-    """Share of zero-variance contexts, whose advantages are all zero, up to the first evaluation and before the last;
-    and contexts of a round that teach anything, mean over the run. From curves with at least two evaluations each; nan
-    where there are none."""
+    """Return the share of zero-variance contexts, whose advantages are all 0, up to the first evaluation and before the
+    last, and the mean number of contexts of a round that teach anything. Curves need at least two evaluations; nan
+    where none has."""
     shares = [curve.zero_signal_fraction[1:] for curve in curves if len(curve.round) > 1]
     if not shares:
         return (float("nan"),) * 3
@@ -129,37 +130,37 @@ def group_signal(curves: list[Curve], batch_size: int) -> tuple[float, float, fl
 
 CALIBRATED = "calibrated:"
 PLAIN = "qwen-gsm8k"
-"""The pair whose flags a copied command starts from where the start is none."""
+"""Pair whose flags a copied command uses where the start is a calibration."""
 SEED = 0
-"""The seed of the calibrations that are looked for: that of `rftlab predict` without --seed."""
+"""Seed of the calibrations that are offered: that of `rftlab predict` without --seed."""
 _calibrated: dict[str, Simulation] = {}
-"""Calibrations of the results folder that was named; set once, before pages are served."""
+"""Calibrations of the given results folder by name; they are set once, before pages are served."""
 
 
 def start_names() -> tuple[str, ...]:
-    """All starts there are."""
+    """Return the names of all starts."""
     return (*pairs_at("sim"), *_calibrated)
 
 
 def start_named(name: str) -> Simulation:
-    """The simulation of that name. Raises UserError for another."""
+    """Return the simulation of a start. Raises UserError for an unknown name."""
     check_choice("start", name, start_names())
     return _calibrated[name] if name in _calibrated else start_at(name, "sim")
 
 
 def plain_pair(name: str) -> str:
-    """The pair of the simulator whose flags come nearest to a start."""
+    """Return the pair of the simulator whose flags come nearest to a start."""
     return PLAIN if name in _calibrated else name
 
 
 def model_behind(name: str) -> LLMRun | None:
-    """The run of a language model behind a start; None where it is no pair of ours."""
+    """Return the run of a language model behind a start; None where it is no pair of ours."""
     known = PAIRS.get(name.removeprefix(CALIBRATED))
     return known.llm if known else None
 
 
 def take_calibrations(root: Path) -> list[str]:
-    """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
+    """Offer the finished calibrations of a results folder as starts. Returns what is wrong with the others."""
     wrong = []
     _calibrated.clear()
     for folder in folders_in(below(root, "calibrate")):
@@ -186,7 +187,7 @@ def _evidence(root: Path, name: str) -> "Evidence":
 
 
 def _best(root: Path, name: str) -> Simulation | None:
-    """The parameter set with the largest weight; None where the calibration is not finished."""
+    """Return the simulation with the parameter set of largest weight; None where the calibration is not finished."""
     from rftlab.studies.forecast.calibrate import calibrated, identity
 
     evidence = _evidence(root, name)
@@ -199,17 +200,17 @@ def _best(root: Path, name: str) -> Simulation | None:
 
 NONE, PAPER = "none", "published"
 REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words", "smollm2-largest")
-"""Pairs of the runs that come with rftlab."""
+"""Pairs of the reference runs that come with rftlab."""
 PUBLIC = ("public:pods/gsm8k", "public:pods/math500", "public:pods/amc23")
-"""Public runs that come with rftlab and say their B and K, a task each."""
+"""Public runs that come with rftlab and have a known B and K, one source per task."""
 PAPER_ROUNDS = 2000
-"""Of the paper's runs."""
+"""Number of rounds of the paper's runs."""
 MOST = 12
-"""Runs of one design that are shown."""
+"""Largest number of runs of one design that are shown."""
 
 
 def sources_in(root: Path | None) -> tuple[str, ...]:
-    """Return the sources of curves that can be laid over: none, the paper's endpoints, pairs with reference runs or
+    """Return the sources of real curves that can be drawn: none, the paper's endpoints, pairs with reference runs or
     runs in a results folder, public runs and the folder's collections."""
     stored, imported = [], []
     if root is not None:
@@ -222,8 +223,8 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
 
 
 def real_runs(source: str, start: str, design: Design, root: Path | None) -> list[ShownCurve]:
-    """Runs of a source with the design; of a pair those of the results folder where it has any, else those that come
-    with rftlab. Raises UserError where the source is not there or cannot be trusted."""
+    """Return the runs of a source with the design. For a pair they come from the results folder if it has any, else
+    from rftlab's reference runs. Raises UserError where the source does not exist or cannot be trusted."""
     allowed = sources_in(root)
     check(source in allowed, f"runs = {plain(source)[:80]!r}; allowed: {', '.join(allowed)}")
     if source == NONE:
@@ -246,7 +247,7 @@ def real_runs(source: str, start: str, design: Design, root: Path | None) -> lis
 
 
 def _point(rounds: int, design: Design, train: float, test: float) -> Curve:
-    """A curve of one evaluation."""
+    """Return a curve with one evaluation."""
     values: dict[str, float] = dict.fromkeys(Curve._fields, float("nan"))
     values |= {"seed": 0, "round": rounds, "rollouts": rounds * design.round_rollouts}
     values |= {"train_pass_at_1": train, "test_pass_at_1": test}
@@ -254,7 +255,7 @@ def _point(rounds: int, design: Design, train: float, test: float) -> Curve:
 
 
 def _published(start: str, design: Design) -> list[ShownCurve]:
-    """The paper's endpoint of a pair of its own."""
+    """Return the paper's endpoint of one of its pairs; none for other pairs and designs."""
     if start not in pairs_at("sim"):
         return []
     known = pair(start)
@@ -270,20 +271,20 @@ def _curve(rows: "pd.DataFrame") -> Curve:
 
 
 def _stored(folder: Path, cell: str) -> list[Curve]:
-    """Finished runs of a results folder. Raises UserError where one was changed."""
+    """Return the finished runs of a design in a results folder. Raises UserError where one was changed."""
     from rftlab.studies.analysis.imported.own import CURVE, DONE, check_checksums
     from rftlab.studies.data.runs.files import data_frame
 
     places = [place for place in folders_in(folder) if place.name.rsplit("-", 2)[0] == cell]
-    done = [place for place in places if path_kind(place / DONE) == FILE][:MOST]  # the others still train
+    done = [place for place in places if path_kind(place / DONE) == FILE][:MOST]  # others are still training
     for place in done:
         check_checksums(place)
     return [_curve(data_frame(read_file(place / CURVE))) for place in done]
 
 
 def _logged_runs(source: RunSource, design: Design, root: Path | None) -> list[ShownCurve]:
-    """Imported or public runs with the same B and K, whatever else they did, each by itself: their evaluations need
-    not be at the same rounds. Their test Pass@1 is known, and nothing else."""
+    """Return imported or public runs with the same B and K, whatever their other settings. Each is a curve of its own,
+    because their evaluations need not be at the same rounds. Only their test Pass@1 is known."""
     from rftlab.studies.analysis.imported.groups import group_runs
 
     unknown, shown = _point(0, design, float("nan"), float("nan"))._asdict(), []

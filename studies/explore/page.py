@@ -1,4 +1,4 @@
-"""The page: one for each visitor, with a state of its own."""
+"""Build the page of the explorer, one for each visitor with a state of its own."""
 
 import shlex
 import time
@@ -48,7 +48,7 @@ from rftlab.studies.explore.panels import (
 )
 
 TICK = 0.02
-"""Seconds between two looks at what is being simulated."""
+"""Seconds between two updates of the page from running simulations."""
 STYLE = (files("rftlab.studies") / "assets" / "explore.css").read_text(encoding="utf-8")
 NOW = "now"
 """Name of the curve that follows the sliders."""
@@ -56,17 +56,17 @@ NOW = "now"
 
 @dataclass
 class Setting:
-    """The state that all pages of a server share: threads that simulate, and where real runs are."""
+    """State that all pages of a server share: threads that simulate, and the folder of real runs."""
 
     bench: Bench
     results: Path | None = None
-    """Results folder that was named."""
+    """Results folder that was given, if any."""
     toured: bool = False
-    """Whether somebody was shown around."""
+    """Whether a visitor has seen the tour."""
 
 
 class ExplorerPage:
-    """The page of one visitor."""
+    """Page of one visitor."""
 
     def __init__(self, setting: Setting, query: str):
         self.setting, self.bench = setting, setting.bench
@@ -163,16 +163,16 @@ class ExplorerPage:
         self.tour.begin()
 
     def complain(self, text: str) -> None:
-        """Say what is wrong, in a line."""
+        """Show an error in one line."""
         self.error.text = text
 
     def _show(self, **parts: Any) -> None:
-        """Show the same otherwise."""
+        """Show the same choices in another way."""
         self.scene = replace(self.scene, **parts)
         self._describe()
 
     def _chosen(self, **parts: str | None) -> None:
-        """Another pair or estimator: its own numbers, but the sliders of the design stay."""
+        """Take another pair or estimator with its own numbers; the sliders of the design stay."""
         given = {name: value for name, value in parts.items() if value}
         choices = self.scene.choices
         if given and any(getattr(choices, name) != value for name, value in given.items()):
@@ -182,14 +182,14 @@ class ExplorerPage:
             self._reset()
 
     def _take(self, name: str | None) -> None:
-        """The design of an experiment."""
+        """Take the design of an experiment."""
         if name:
             self.scene = replace(self.scene, choices=cell_choices(self.scene.choices.start, PRESETS_BY_NAME[name]))
             self.estimator.value = self.scene.choices.estimator
             self._reset()
 
     def _reset(self) -> None:
-        """Put all sliders where the choices are."""
+        """Put all sliders at the values of the choices."""
         choices = self.scene.choices
         origin = choices.origin
         for slider in self.sliders.values():
@@ -202,7 +202,7 @@ class ExplorerPage:
         self._run()
 
     def _run(self) -> None:
-        """Simulate the choices; what ran before is stopped."""
+        """Simulate the choices, and stop the run before."""
         self._stop()
         try:
             self.job = self.bench.start(chosen_run(self.scene.choices))
@@ -230,11 +230,11 @@ class ExplorerPage:
         self.timer.activate()
 
     def _over(self) -> str:
-        """The real runs of the scene, or none where they are not there."""
+        """Return the scene's source of real runs, or `none` where it does not exist."""
         return self.scene.over if self.scene.over in sources_in(self.setting.results) else NONE
 
     def _real(self) -> list[ShownCurve]:
-        """Real runs of the present design."""
+        """Return the real runs of the present design."""
         try:
             design = chosen_run(self.scene.choices).design
             shown = real_runs(self.scene.over, self.scene.choices.start, design, self.setting.results)
@@ -245,7 +245,7 @@ class ExplorerPage:
         return [one._replace(seconds=cost.round_seconds if cost else None) for one in shown]
 
     async def _export(self, kind: str) -> None:
-        """Hand the browser what the chart shows as a file."""
+        """Send the chart to the browser as a file."""
         curves = self._curves()
         if not curves:
             return self.complain("there is no curve yet")
@@ -280,7 +280,7 @@ class ExplorerPage:
             self.job.stop.set()
 
     def _fill(self) -> None:
-        """Fill the map for what the sliders say."""
+        """Fill the map for the sliders' values."""
         try:
             self.heat.fill(self.scene, self._round_seconds)
         except UserError as error:
@@ -292,20 +292,20 @@ class ExplorerPage:
         return cost.round_seconds if cost else None
 
     def _show_cell(self, choices: Choices) -> None:
-        """The curve of a cell."""
+        """Show the curve of a cell of the map."""
         self.scene = replace(self.scene, choices=choices)
         self.start.value, self.estimator.value = choices.start, choices.estimator
         self._reset()
 
     def leave(self) -> None:
-        """Nobody looks any more."""
+        """Stop all jobs when the visitor has left."""
         self.heat.stop()
         for job in (self.job, *self.pinned):
             if job is not None:
                 job.stop.set()
 
     def _jobs(self) -> list[tuple[str, Choices, Job]]:
-        """Names, choices and runs of what is shown, the present ones first."""
+        """Return names, choices and jobs of the shown curves, the present one first."""
         now = [(NOW, self.scene.choices, self.job)] if self.job else []
         pins = [(pin.name, pin.choices, job) for pin, job in zip(self.scene.pins, self.pinned, strict=True)]
         return [*now, *pins]
@@ -319,9 +319,9 @@ class ExplorerPage:
         return [shown for shown in curves if shown.seeds] + self.real
 
     def _tick(self) -> None:
-        """Show what came since the last look."""
+        """Show the points that came since the last update."""
         jobs = [job for _, _, job in self._jobs()]
-        done = [job.done for job in jobs]  # before the curves: what ends in between is drawn the next time
+        done = [job.done for job in jobs]  # read before the curves, so that points in between are drawn the next time
         stages = [job.stage for job in jobs]
         curves = self._curves()
         points = [len(curve.round) for shown in curves for curve in shown.seeds]

@@ -1,4 +1,4 @@
-"""Parts of the page: sliders, numbers, pinned curves, text to copy, the tour."""
+"""Build the parts of the page: sliders, numbers, pinned curves, text to copy, the tour."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -22,7 +22,7 @@ TILES = {
     "seconds": ("Time on the GPU", "of the whole run; a dry run's estimate, not measured"),
 }
 THROTTLE = 0.03
-"""Seconds between two messages of a slider that is dragged."""
+"""Least seconds between two messages of a slider that is dragged."""
 GROUPS = {"design": "Design", "update": "Update", "problem": "Problem"}
 STEPS = (
     (
@@ -33,29 +33,29 @@ STEPS = (
     ("chart-card", "Pin a curve under a name, and compare at equal rounds, rollouts or estimated seconds."),
     ("heat-card", "Fill the map to see where more prompts beat more rollouts; a cell shows its curve. Below: copy it."),
 )
-"""Where each points, by its class, and what it says."""
+"""Steps of the tour: the CSS class that each points at, and its text."""
 
 
 def labelled(tag: str, text: str) -> ui.label:
-    """A text in an element of its own."""
+    """Add a text in an element of its own, and return its label."""
     with ui.element(tag):
         return ui.label(text)
 
 
 def paragraph(text: str) -> ui.label:
-    """A line in small letters."""
+    """Add a line in small letters, and return its label."""
     return ui.label(text).classes("hint")
 
 
 def progress_bar(label: str) -> ui.linear_progress:
-    """A bar that does not lag two seconds behind, as the library's does."""
+    """Add a progress bar that does not lag two seconds behind, as the library's does."""
     bar = ui.linear_progress(value=0, show_value=False).props("instant-feedback")
     bar.props["aria-label"] = label
     return bar
 
 
 class KnobSlider:
-    """One slider with its title, its value and its sentence."""
+    """Slider with its title, its value and its description."""
 
     def __init__(self, knob: ExplorerKnob, changed: Callable[[str, float], None]):
         self.knob, self.changed, self.stops = knob, changed, [0.0]
@@ -63,7 +63,7 @@ class KnobSlider:
             with ui.element("div").classes("knob-head"):
                 ui.label(knob.title)
                 self.shown = ui.label().classes("knob-value")
-            # the browser's own slider: the library's has its name where the focus does not go
+            # the browser's own slider, because the library's has its label on an element without the focus
             self.slider = ui.element("input")
             self.slider.props.update({"type": "range", "min": 0, "max": 1, "step": 1, "value": 0})
             self.slider.props.update({"id": f"knob-{knob.name}", "aria-label": knob.title})
@@ -72,7 +72,7 @@ class KnobSlider:
         self.slider.on("input", self._moved, throttle=THROTTLE, js_handler="(event) => emit(event.target.value)")
 
     def show(self, choices: Choices, origin: Simulation) -> None:
-        """Put the slider where the choices are."""
+        """Put the slider at the value of the choices."""
         value = choices.value(self.knob.name)
         self.stops = self.knob.stops_at(origin, value)
         self.slider.props["max"] = len(self.stops) - 1
@@ -93,7 +93,7 @@ class KnobSlider:
 
 
 def sliders(changed: Callable[[str, float], None]) -> dict[str, KnobSlider]:
-    """All sliders, in their groups."""
+    """Add all sliders in their groups, and return them by name."""
     every = {}
     for group, title in GROUPS.items():
         with ui.element("fieldset").classes("group"):
@@ -105,7 +105,7 @@ def sliders(changed: Callable[[str, float], None]) -> dict[str, KnobSlider]:
 
 
 class NumberTiles:
-    """The numbers beside a curve."""
+    """Numbers beside a curve."""
 
     def __init__(self) -> None:
         self.values: dict[str, ui.label] = {}
@@ -119,7 +119,7 @@ class NumberTiles:
                         paragraph(description)
 
     def show(self, job: Job | None, cost: RunCost | None) -> None:
-        """The numbers of what runs."""
+        """Show the numbers of a job."""
         first, last, effective = group_signal(job.snapshot(), job.run.design.batch_size) if job else (float("nan"),) * 3
         signal = job.signal if job and job.signal is not None else float("nan")
         texts = {
@@ -136,7 +136,7 @@ class NumberTiles:
 
 
 def progress_text(job: Job) -> str:
-    """How far the runs are, in words."""
+    """Return the progress of a job's runs in words."""
     design = job.run.design
     what = f"{job.seeds} seeds of {design.rounds:,} rounds"
     if job.diverged:
@@ -147,12 +147,12 @@ def progress_text(job: Job) -> str:
 
 
 def number(value: float, form: str, none: str = "…") -> str:
-    """A number in a form, or what stands for none."""
+    """Return a number as text in a format, or `none` where it is not finite."""
     return format(value, form) if isfinite(value) else none
 
 
 def large(value: float) -> str:
-    """With a unit: 512 k, 1.02 G."""
+    """Return a large number as text with a unit: 512 k, 1.02 G."""
     for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -160,19 +160,19 @@ def large(value: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds, minutes or hours."""
+    """Return a duration as text in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
 def spent(value: float, axis: Axis) -> str:
-    """A place on an axis."""
+    """Return a place on an axis as text."""
     return duration_text(value) if axis == "seconds" else large(value) if axis == "rollouts" else f"{value:,.0f}"
 
 
 class PinTable:
-    """Curves at equal spending, with a button that takes a pinned one away."""
+    """Table of curves at equal spending, with a button that removes a pinned one."""
 
     def __init__(self, remove: Callable[[int], None]):
         self.remove = remove
@@ -183,7 +183,7 @@ class PinTable:
         self.shown: object = None
 
     def show(self, at: float, rows: list[ComparedCurve], axis: Axis, pins: list[str]) -> None:
-        """The table, if it is another one. at: where on the axis the rows are compared."""
+        """Show the table, if it has changed. at: place on the axis where the rows are compared."""
         if self.shown == (at, rows, axis, pins):
             return
         self.shown = (at, rows, axis, pins)
@@ -215,7 +215,7 @@ class PinTable:
 
 
 class CopyBox:
-    """The design as text for another tool."""
+    """Box with the design as text for another tool."""
 
     def __init__(self) -> None:
         self.choices = Choices()
@@ -230,7 +230,7 @@ class CopyBox:
             self.text.props["id"] = "copy-text"
 
     def show(self, choices: Choices) -> None:
-        """The text of these choices."""
+        """Show the text of these choices."""
         self.choices = choices
         self._tell()
 
@@ -243,7 +243,7 @@ class CopyBox:
 
 
 class Tour:
-    """A card with a sentence, and a frame around what it is about."""
+    """Tour: a card with a text, and a frame around the part of the page that it describes."""
 
     def __init__(self) -> None:
         self.step = len(STEPS)
@@ -260,12 +260,12 @@ class Tour:
         self._show()
 
     def next(self) -> None:
-        """Show the next step, or end behind the last."""
+        """Show the next step, or end after the last."""
         self.step += 1
         self._show()
 
     def end(self) -> None:
-        """Show nothing more."""
+        """End the tour."""
         self.step = len(STEPS)
         self._show()
 

@@ -1,4 +1,4 @@
-"""The explorer's server: this machine alone, one secret folder, no other host."""
+"""Serve the explorer's pages: to this machine alone, below a secret path, and without other hosts."""
 
 import asyncio
 import secrets
@@ -16,12 +16,12 @@ POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; form-action 'none'"
 )
-"""The sources that a page may load from: no other host. Vue compiles templates and needs eval."""
+"""Sources that a page may load from: no other host. Vue compiles templates and needs eval."""
 HEADERS = {"content-security-policy": POLICY, "referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
 
 
 class Guard:
-    """An ASGI layer: answers this machine's names alone, and says what a page may load."""
+    """ASGI layer that answers only requests to this machine's names, and restricts what a page may load."""
 
     def __init__(self, app: Any, hosts: tuple[str, ...]):
         self.app, self.hosts = app, hosts
@@ -58,13 +58,14 @@ async def _refuse(scope: Any, send: Any) -> None:
 
 
 def check_installed() -> None:
-    """Raise UserError where the extra is missing."""
+    """Raise UserError where the extra `explore` is not installed."""
     there = find_spec("nicegui") is not None
     check(there, "rftlab explore needs NiceGUI; allowed: with the extra, pip install '.[explore]' in rftlab's folder")
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on this machine's own address; port 0 takes a free one. Raises UserError where it is taken."""
+    """Return a socket on this machine's own address; port 0 takes a free one. Raises UserError where the port is
+    taken."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -77,9 +78,9 @@ def listening(port: int) -> socket.socket:
 
 
 def serve(build: Callable[[], None], port: int, ready: Callable[[str], None], end: threading.Event) -> None:
-    """Serve pages that `build` makes, for each visitor one, until `end` is set or Ctrl-C. `ready` is told the address.
+    """Serve pages, one from `build` for each visitor, until `end` is set or Ctrl-C. `ready` is called with the address.
 
-    The server runs in a thread, so that an interrupt is heard at once, whatever computes.
+    The server runs in a thread, so that an interrupt has an effect at once, whatever is being computed.
     """
     check_installed()
     import uvicorn

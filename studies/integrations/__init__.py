@@ -1,1 +1,1 @@
-"""rftlab's estimators inside TRL, verl, prime-rl, slime and tinker, and cells of a study as configurations for verl."""
+"""Plug-ins that run rftlab's estimators in TRL, verl, prime-rl, slime and tinker, and configurations for verl."""

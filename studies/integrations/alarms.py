@@ -1,4 +1,4 @@
-"""The alarms of `rftlab diagnose` while TRL or verl trains.
+"""Print the alarms of `rftlab diagnose` while TRL or verl trains.
 
 Each alarm is printed once, at the round where it fires, with how often it was right on public runs. The trackers get
 the number of alarms so far as `rftlab/alarms`, with every log.
@@ -7,9 +7,9 @@ the number of alarms so far as `rftlab/alarms`, with every log.
     watch_alarms(trainer)
     trainer.train()
 
-In verl the flag `+algorithm.rftlab.alarms=True` does it. Read in TRL 1.16 and transformers 5.19, which hand one
-dictionary of a log to all callbacks in turn, and in verl 0.9.1: verl/utils/tracking.py, whose class `Tracking` logs
-each step from the process that drives the run. Neither library is imported before it is used.
+In verl the flag `+algorithm.rftlab.alarms=True` has the same effect. Written after TRL 1.16 and transformers 5.19,
+which hand one dictionary of a log to all callbacks in turn, and verl 0.9.1: verl/utils/tracking.py, whose class
+`Tracking` logs each step from the process that drives the run. Neither library is imported before it is used.
 """
 
 from typing import Any
@@ -20,19 +20,19 @@ from rftlab.studies.readers.designs.values import as_truth, value_at
 
 
 def watch_alarms(trainer: Any) -> AlarmWatch:
-    """Watch a trainer of TRL; call it after the trainer is made. The watch has the rounds and the alarms so far."""
+    """Watch a trainer of TRL, once it is made, for alarms. Returns the watch with its rounds and alarms."""
     from trl.trainer.callbacks import TrainerCallback
 
     design, _ = read_design(vars(trainer.args), "trl", trainer.args.world_size)
     watch, updates = AlarmWatch(design), design.updates_per_round or 1
 
     class AlarmCallback(TrainerCallback):
-        """Prints alarms, and adds `rftlab/alarms` to what is logged after it in the list of callbacks."""
+        """Callback that prints alarms, and adds `rftlab/alarms` to the log that later callbacks get."""
 
         round, logged = 0, dict[str, list[float]]()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **more: Any) -> None:
-            """Take a log of training; the updates of a round are averaged, as `rftlab import` does."""
+            """Check a log of training for alarms; the updates of a round are averaged, as `rftlab import` does."""
             measured = watched_metrics(logs or {})
             if logs is None or not measured or not state.is_world_process_zero:
                 return
@@ -44,7 +44,7 @@ def watch_alarms(trainer: Any) -> AlarmWatch:
             _print_alarms(watch, number, {name: sum(values) / len(values) for name, values in self.logged.items()})
             logs["rftlab/alarms"] = len(watch.told)
 
-    # first in the list, so that the trackers see what it adds
+    # first in the list, so that the trackers see the number that it adds
     trainer.callback_handler.callbacks.insert(0, AlarmCallback())
     return watch
 

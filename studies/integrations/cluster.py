@@ -1,4 +1,4 @@
-"""Where the cells of a study would run, and what they would train there."""
+"""Describe a cluster on which the cells of a study would run, with its model and data."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -7,7 +7,7 @@ from rftlab.llm.config import LLMRun
 from rftlab.shared.plumbing.errors import check, check_count
 
 EngineChoice = Literal["verl", "trl", "prime-rl", "slime"]
-"""Trainers for several GPUs that a design is written for."""
+"""Trainers for several GPUs for which a design can be written."""
 MAX_GPUS = 4096
 
 
@@ -41,11 +41,11 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """Number of all GPUs."""
         return self.nodes * self.gpus_per_node
 
     def changed(self, run: LLMRun) -> LLMRun:
-        """A run with this model and these data in place of its own."""
+        """Return a run with the cluster's model and data in place of its own."""
         model = run.model if self.model is None else replace(run.model, source=self.model)
         source, test = self.source or run.task.source, self.test_source or run.task.test_source
         task = replace(run.task, source=source, test_source=test)

@@ -1,11 +1,11 @@
-"""Noise of gradients in a user's training run, and the file that keeps it.
+"""Measure the noise of gradients in a user's training run, and write the file that keeps it.
 
 The quantities are those of a pilot (llm/probe.py): for each prompt the gradients of two halves of its responses, with
 the raw reward and with each reward against the mean of the others of its half, from which an analysis of variance
 takes r and phi (studies/forecast/pilot/noise.py). Gradients are sketched (llm/probe_run.py).
 
-    RESULTS/pilot/NAME/run.json     rewards, lengths and -log pi of the groups, and the products; the first two alone
-                                    where a trainer shows no more
+    RESULTS/pilot/NAME/run.json     rewards, lengths and -log pi of the groups, and the products; rewards and lengths
+                                    alone where a trainer gives no more
 """
 
 from pathlib import Path
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KIND = "run"
-"""Name of the file, and what it is of."""
+"""Name of the file without its ending, and the kind that its checksum covers."""
 QUESTIONS = 256
-"""Prompts that are measured of a run."""
+"""Number of prompts of a run that are measured."""
 
 
 def sketch_products(sketches_G: np.ndarray) -> GradientProducts:
-    """Products of the halves' gradients from their sketches (G, 2, SIZE)."""
+    """Return the products of the halves' gradients from their sketches (G, 2, SIZE)."""
     means_G, block_G = sketches_G.mean(axis=1), np.arange(len(sketches_G)) * BLOCKS // len(sketches_G)
     sums = np.array([means_G[block_G == block].sum(axis=0) for block in range(BLOCKS)])
     differences_G = ((sketches_G[:, 0] - sketches_G[:, 1]) ** 2).sum(axis=1)
@@ -40,8 +40,8 @@ def sketch_products(sketches_G: np.ndarray) -> GradientProducts:
 
 
 def write_run(root: Path, name: str, groups: "list[GroupNoise]", rounds: tuple[int, int]) -> Path:
-    """Write what was measured in rounds first to last of a run; returns the file's path. Raises UserError for fewer
-    than two prompts a block."""
+    """Write the measurements of rounds first to last of a run. Returns the file's path. Raises UserError for fewer than
+    two prompts a block."""
     least = 2 * BLOCKS
     check(len(groups) >= least, f"{len(groups)} prompts were measured; allowed: {least} or more, for errors of r")
     half = len(groups[0].rewards) // 2
@@ -54,7 +54,7 @@ def write_run(root: Path, name: str, groups: "list[GroupNoise]", rounds: tuple[i
 
 
 def write_content(root: Path, name: str, content: dict[str, Any], rounds: tuple[int, int]) -> Path:
-    """Write a file with rewards and lengths (G, K) of a run, and perhaps more; returns its path."""
+    """Write a file with rewards and lengths (G, K) of a run, and perhaps more. Returns its path."""
     path = below(root, "pilot", name, f"{KIND}.json")
     content = {"name": name, "rounds": list(rounds)} | content
     with reported(path):
@@ -63,8 +63,8 @@ def write_content(root: Path, name: str, content: dict[str, Any], rounds: tuple[
 
 
 class GroupRewards:
-    """Rewards and lengths of the first QUESTIONS prompts of a run, which verl hands over round by round. verl shows a
-    plug-in no gradients, so r and phi are not measured: `rftlab pilot --model` does, of a checkpoint."""
+    """Rewards and lengths of the first QUESTIONS prompts of a run, which verl hands over round by round. verl gives a
+    plug-in no gradients, so r and phi are not measured; `rftlab pilot --model` measures them for a checkpoint."""
 
     def __init__(self, name: str, results: Path):
         self.name, self.results = name, results
@@ -72,8 +72,8 @@ class GroupRewards:
         self.round = 0
 
     def add(self, rewards: list[float], lengths: list[int], group: list) -> None:
-        """Add a round, rewards and lengths (R,); groups of another size than the first are left out. Writes the file
-        when there are enough."""
+        """Add the rewards and lengths (R,) of a round; groups of another size than the first are left out. Writes the
+        file when there are enough prompts."""
         self.round += 1
         rows: dict[str, list[int]] = {}
         for row, label in enumerate(group):
@@ -88,12 +88,12 @@ class GroupRewards:
 
 
 _MEASURED: dict[str, GroupRewards] = {}
-"""The measurements so far in this process, by the name of a run."""
+"""Measurements so far in this process, by the name of a run."""
 
 
 def keep_rewards(name: str, results: str, rewards: list[float], lengths: list[int], group: list) -> None:
-    """Keep rewards and lengths (R,) of a round of the run of that name, and write them when there are enough. Raises
-    UserError for a name that cannot be one, and for a folder that is no results folder."""
+    """Keep rewards and lengths (R,) of a round of the named run, and write them when there are enough. Raises UserError
+    for an invalid name, and for a folder that is not a results folder."""
     if name not in _MEASURED:
         _MEASURED[name] = GroupRewards(check_name(name), open_store(Path(results)))
     if len(_MEASURED[name].groups) < QUESTIONS:

@@ -1,4 +1,4 @@
-"""rftlab's estimators as the loss of prime-rl, by its import path.
+"""Compute the losses of rftlab's estimators in prime-rl, which imports them by their path.
 
     [trainer.loss]
     type = "custom"
@@ -8,8 +8,8 @@
     estimator = "dapo"
 
 prime-rl hands over one response at a time, adds the losses up and divides them by the tokens of the optimiser batch.
-So tokens are what can be averaged over; an estimator that averages otherwise says so, unless `over_tokens = true` in
-the same table takes that in its stead. Advantages are prime-rl's. The old policy is the one that sampled.
+The average is therefore over tokens. An estimator with another average raises an error, unless `over_tokens = true` in
+the same table accepts the average over tokens. Advantages are prime-rl's. The old policy is the one that sampled.
 
 Written after `LossInputs` and `LossOutputs` of prime-rl 559b447; it is in no package registry, and has not been run.
 """
@@ -27,7 +27,7 @@ from rftlab.shared.plumbing.errors import check
 
 
 def loss(inputs: Any, estimator: str | Estimator = "dapo", over_tokens: bool = False) -> Any:
-    """The loss of a response as prime-rl's LossOutputs: minus the sum over its tokens, and two metrics.
+    """Compute the loss of a response as prime-rl's LossOutputs: minus the sum over its tokens, and two metrics.
 
     inputs: prime-rl's LossInputs, tensors (T,). Raises UserError where the estimator cannot be computed from it.
     """
@@ -51,8 +51,8 @@ def loss(inputs: Any, estimator: str | Estimator = "dapo", over_tokens: bool = F
 
 
 def averaged_over_tokens(estimator: Estimator, over_tokens: bool) -> Estimator:
-    """The estimator where prime-rl averages as it does. Raises UserError where not, or where it asks for more than one
-    response or policy."""
+    """Return the estimator with prime-rl's average over tokens. Raises UserError where it averages otherwise, or needs
+    more than one response or policy."""
     kind, correction, mask = estimator.aggregation.kind, estimator.correction.kind, estimator.mask
     check(
         over_tokens or kind == "token_mean",

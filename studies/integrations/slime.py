@@ -1,13 +1,13 @@
-"""rftlab's estimators inside slime, by two function paths and a file of settings.
+"""Compute rewards and losses of rftlab's estimators in slime, by two function paths and a file of settings.
 
     --custom-reward-post-process-path rftlab.studies.integrations.slime.rewards
     --loss-type custom_loss --custom-loss-function-path rftlab.studies.integrations.slime.loss
     --advantage-estimator grpo --custom-config-path rftlab.yaml        # with the line   rftlab_estimator: gspo
 
-Advantages are found where slime has the rewards of all responses of a rollout, and its estimator `grpo` spreads them
-over tokens. (`--custom-advantage-function-path` sees those of one data-parallel rank.) slime adds up a loss of each
-response and divides by the responses of the batch; with `--calculate-per-token-loss` by its tokens. An estimator that
-averages otherwise says so.
+Advantages are computed where slime has the rewards of all responses of a rollout, and its estimator `grpo` spreads them
+over tokens. (`--custom-advantage-function-path` sees those of one data-parallel rank.) slime sums a loss over responses
+and divides by the responses of the batch; with `--calculate-per-token-loss` by its tokens. An estimator with another
+average raises an error.
 
 Written after slime 624b824; it needs Megatron and is in no package registry, and has not been run.
 """
@@ -24,7 +24,8 @@ from rftlab.shared.plumbing.errors import check
 
 
 def named_estimator(args: Any) -> Estimator:
-    """The estimator that the settings name. Raises UserError where they name none, or one that slime cannot hold."""
+    """Return the estimator that the settings name. Raises UserError without a name, or where slime cannot compute
+    it."""
     name = getattr(args, "rftlab_estimator", None)
     check(
         isinstance(name, str), f"rftlab_estimator = {name!r}; allowed: a name of rftlab estimators, in your YAML file"
@@ -46,7 +47,7 @@ def named_estimator(args: Any) -> Estimator:
 
 
 def rewards(args: Any, samples: list) -> tuple[list[float], list[float]]:
-    """Rewards as they are, and advantages in their place. samples: slime's, each with its group_index."""
+    """Return rewards unchanged, and the advantages to use. samples: slime's, each with its group_index."""
     raw = [float(sample.get_reward_value(args)) for sample in samples]
     masks = [sample.loss_mask or [1] * sample.response_length for sample in samples]
     longest = max(map(len, masks))
@@ -56,7 +57,7 @@ def rewards(args: Any, samples: list) -> tuple[list[float], list[float]]:
 
 
 def loss(args: Any, batch: dict, logits: Any, sum_of_sample_mean: Any) -> tuple[Any, dict[str, Any]]:
-    """slime's loss of a micro-batch, and its log. Raises UserError where pieces are missing."""
+    """Compute slime's loss of a micro-batch, and its log. Raises UserError where inputs are missing."""
     from slime.backends.megatron_utils.loss import get_log_probs_and_entropy
 
     check(args.context_parallel_size == 1, "context parallelism splits responses; allowed: --context-parallel-size 1")

@@ -1,12 +1,12 @@
-"""rftlab's estimators in tinker: a loss for `forward_backward_custom`, and advantages of groups.
+"""Compute advantages and losses of rftlab's estimators in tinker, for `forward_backward_custom`.
 
     advantages_P = advantages([group.get_total_rewards() for group in groups], "gspo")
     ...     # a datum has target_tokens, logprobs, advantages and mask, as in the cookbook
     training_client.forward_backward_custom(data, loss("gspo"))
 
 The call sees the whole optimiser batch, so means are over it. The old policy is the one that sampled: `logprobs` of the
-datum. `ref_logprobs` there are those of a base policy; tinker keeps such fields on your side. Read in tinker 0.38 and
-tinker-cookbook 0.6.
+datum. `ref_logprobs` there are those of a base policy; tinker keeps such fields on your side. Written after tinker 0.38
+and tinker-cookbook 0.6.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ NEEDED = ("logprobs", "advantages", "mask")
 
 
 def advantages(rewards: Sequence[Sequence[float]], estimator: str | Estimator) -> list[Any]:
-    """Advantages of groups, a tensor (G,) each, from the rewards of their trajectories; as the cookbook's
-    `compute_advantages`. Raises UserError where the estimator looks at more than rewards."""
+    """Compute the advantages of groups, a tensor (G,) each, from the rewards of their trajectories, as the cookbook's
+    `compute_advantages` does. Raises UserError where the estimator needs more than rewards."""
     sizes = [len(group) for group in rewards]
     labels = [place for place, size in enumerate(sizes) for _ in range(size)]
     flat = [float(reward) for group in rewards for reward in group]
@@ -44,7 +44,7 @@ def loss(estimator: str | Estimator) -> Callable[[list[Any], list[Any]], tuple[A
     check(kind in ("none", "ratio"), f"correction {kind}: tinker has no third policy; allowed: none, ratio")
 
     def of_batch(data: list[Any], logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
-        """Loss of a batch, with its graph, and metrics."""
+        """Compute the loss of a batch, with its graph, and metrics."""
         fields = [datum.loss_fn_inputs for datum in data]
         missing = sorted({name for field in fields for name in NEEDED if name not in field})
         check(not missing, f"a datum has no {', '.join(missing)} in its loss_fn_inputs; allowed: with these")

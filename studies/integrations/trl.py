@@ -1,17 +1,17 @@
-"""rftlab's estimators inside TRL: GRPOTrainer with our advantages and our loss, and its run kept as one of ours.
+"""Train with rftlab's estimators in TRL: a GRPOTrainer with their advantages and loss, whose run can be kept.
 
     RftlabGRPOTrainer(model, reward, args, data, estimator="gspo", support=2, window=32)
 
-It is a subclass, not a mixin: Python puts it before another subclass of GRPOTrainer where somebody has one
-(`class Mine(RftlabGRPOTrainer, Theirs)`), and three methods of TRL are extended, one replaced:
+It is a subclass, not a mixin, and combines with another subclass of GRPOTrainer when it comes first
+(`class Mine(RftlabGRPOTrainer, Theirs)`). Three methods of TRL are extended, and one is replaced:
 
-    _calculate_rewards                 the rewards of all processes, and whose prompt they answer, are kept
-    _generate_and_score_completions    advantages of the whole generation batch take the place of TRL's; support leaves
+    _calculate_rewards                 the rewards of all processes are kept, with the prompts that they belong to
+    _generate_and_score_completions    advantages of the generation batch replace TRL's; support rollouts are dropped
     _prepare_inputs                    responses and tokens of each optimiser batch are counted
     _compute_loss                      `rftlab.losses` of a micro-batch, divided by these counts
 
-So how an optimiser batch is split into micro-batches and processes changes nothing. Generation, rewards, reference
-log-probabilities, logging and evaluation are TRL's. Read in TRL 1.16.
+The split of an optimiser batch into micro-batches and processes therefore has no effect. Generation, rewards, reference
+log-probabilities, logging and evaluation are TRL's. Written after TRL 1.16.
 """
 
 import copy
@@ -50,7 +50,7 @@ from rftlab.studies.readers.run import KnownDesign
 from rftlab.studies.readers.store import PLACE, check_name, write_collection
 
 WINDOWS, BONUS = "rftlab_windows.json", "rftlab_bonus.json"
-"""In checkpoints."""
+"""Names of files in checkpoints."""
 MODEL_INPUTS = (
     "pixel_values",
     "image_grid_thw",
@@ -66,12 +66,12 @@ MODEL_INPUTS = (
 
 
 class TextWindows:
-    """The most recent rewards of each prompt; as `rftlab.shared.memory`, where the number of prompts is not known."""
+    """Most recent rewards of each prompt, as in `rftlab.shared.memory`, for an unknown number of prompts."""
 
     def __init__(self, size: int):
         self.size = size
         self.rewards: dict[str, deque[float]] = {}
-        """By the prompt's text, the oldest first."""
+        """Rewards by the prompt's text, the oldest first."""
 
     def push(self, texts: list[str], rewards: list[float]) -> None:
         """Append rewards to the windows of their prompts, in order."""
@@ -79,17 +79,17 @@ class TextWindows:
             self.rewards.setdefault(text, deque(maxlen=self.size)).append(reward)
 
     def pool(self, texts: dict[int, str]) -> tuple[list[float], list[int]]:
-        """Baseline sets: rewards, and the labels of their groups, from the prompts of these."""
+        """Return baseline sets from the windows of these prompts by label: rewards, and the labels of their groups."""
         held = [(reward, label) for label, text in texts.items() for reward in self.rewards.get(text, ())]
         return [reward for reward, _ in held], [label for _, label in held]
 
     def save(self, path: Path) -> None:
-        """Write them to a file."""
+        """Write the windows to a file."""
         held = {text: list(rewards) for text, rewards in self.rewards.items()}
         write_file(path, json.dumps({"size": self.size, "rewards": held}).encode())
 
     def load(self, path: Path) -> None:
-        """Take those of a file that `save` wrote. Raises UserError where there is none, or of another size."""
+        """Read the windows from a file of `save`. Raises UserError where it is unreadable, or has another size."""
         try:
             stored = read_json(path)
             size, rewards = stored["size"], {text: _numbers(held) for text, held in stored["rewards"].items()}
@@ -107,7 +107,8 @@ def _numbers(values: Any) -> list[float]:
 
 
 def read_bonus(path: Path) -> list[float]:
-    """A coefficient, and 1 where it is in force, of a checkpoint. Raises UserError where the file holds none."""
+    """Read an entropy bonus's coefficient, and 1 where it is active, from a checkpoint. Raises UserError without
+    one."""
     try:
         coefficient, on = _numbers(read_json(path))
         if not (0 <= coefficient <= 1 and on in (0, 1)):
@@ -118,7 +119,7 @@ def read_bonus(path: Path) -> list[float]:
 
 
 def token_mask(inputs: dict[str, Any]) -> Any:
-    """Which tokens (R, L) count."""
+    """Return which tokens (R, L) count in the loss."""
     mask = inputs["completion_mask"]
     return (mask if inputs.get("tool_mask") is None else mask * inputs["tool_mask"]).bool()
 
@@ -127,7 +128,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
     """GRPOTrainer whose advantages and loss are those of an estimator.
 
     estimator: a name of `rftlab estimators`, or an `Estimator`; its KL penalty turns on TRL's reference model.
-    support: of the `num_generations` responses to a prompt, the last so many are in its baseline alone.
+    support: number of the last of the `num_generations` responses to a prompt that only enter its baseline.
     window: the most recent rewards of a prompt, this round's included, that form its baseline; 0 for this round's
     alone. The text of a prompt identifies it. Raises UserError where an option of TRL's contradicts these.
     """
@@ -150,15 +151,15 @@ class RftlabGRPOTrainer(GRPOTrainer):
         check_trl_estimator(chosen, args)
         check_options(chosen, args)
         if chosen.kl.against_base:
-            args.beta = chosen.kl.coef or 1.0  # what TRL asks before it finds the reference's log-probabilities
+            args.beta = chosen.kl.coef or 1.0  # TRL computes the reference's log-probabilities where this is not 0
         vars(args).update(design_facts(chosen, support))
         self.estimator, self.support = chosen, support
         self.windows = TextWindows(window) if window else None
         """Most recent rewards of each prompt."""
         self.bonus = empty_bonus(chosen.entropy, chosen.entropy_target)
-        """Of the entropy bonus: `rftlab.shared.memory.empty_bonus`."""
+        """State of the entropy bonus: `rftlab.shared.memory.empty_bonus`."""
         self._entropies: list[Any] = []
-        """Sums of entropies and tokens, of the micro-batches of an update so far."""
+        """Sums of entropies and of tokens over the micro-batches of the present update."""
         super().__init__(model, reward_funcs, args, *arguments, **named)
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
@@ -184,7 +185,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         return output if self.support == 0 else self._without_support(output, trained[mine])
 
     def _show(self, advantages) -> None:
-        """Put advantages where TRL logs completions, in the place of its own; of tokens their sum over a response."""
+        """Replace the advantages that TRL logs with completions; advantages of tokens are summed over a response."""
         logged = self._logs["advantages"]
         values = (advantages if advantages.ndim == 1 else advantages.sum(-1)).tolist()
         for _ in range(min(len(values), len(logged))):
@@ -192,11 +193,11 @@ class RftlabGRPOTrainer(GRPOTrainer):
         logged.extend(values)
 
     def _everywhere(self, values):
-        """Tokens of all processes, padded to one length."""
+        """Return the values of tokens of all processes, padded to one length."""
         return self.accelerator.gather(self.accelerator.pad_across_processes(values, dim=1))
 
     def _advantages(self, output: dict[str, Any]) -> tuple[Any, Any]:
-        """Advantages of the responses of all processes, or of their tokens, and which of them are trained."""
+        """Return advantages of the responses of all processes, or of their tokens, and which responses are trained."""
         by_function, texts = self._scored
         real, k = wide(by_function.device), self.num_generations
         weights = self.reward_weights.to(by_function)
@@ -225,14 +226,14 @@ class RftlabGRPOTrainer(GRPOTrainer):
         return advantages, trained
 
     def _remembered(self, windows: TextWindows, rewards, group, rows, texts: list[str]) -> tuple[Any, Any]:
-        """The windows of the batch's prompts after its trained rewards entered, and their groups."""
+        """Return the windows of the batch's prompts with its trained rewards, and the labels of their groups."""
         entered = rows.nonzero()[:, 0].tolist()
         windows.push([texts[place] for place in entered], rewards[rows].tolist())
         held, labels = windows.pool(dict(zip(group.tolist(), texts, strict=True)))
         return rewards.new_tensor(held), group.new_tensor(labels)
 
     def _without_support(self, output: dict[str, Any], trained) -> dict[str, Any]:
-        """A batch's trained responses alone."""
+        """Return a batch with its trained responses alone."""
         check("pixel_values" not in output, "support rollouts with images; allowed: support=0, or prompts of text")
         return {name: value[trained] if value.ndim else value for name, value in output.items()}
 
@@ -244,7 +245,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
         return inputs
 
     def _count(self, parts: list[dict[str, Any]]) -> None:
-        """Note in each micro-batch how many responses and tokens its optimiser batch has, over all processes."""
+        """Store in each micro-batch the number of responses and tokens of its optimiser batch, over all processes."""
         steps, every = self.args.gradient_accumulation_steps, aggregation_rule(self.estimator.aggregation).count_empty
         for start in range(0, len(parts), steps):
             window = parts[start : start + steps]
@@ -255,7 +256,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
                 part["rftlab_counts"] = tuple(self.accelerator.reduce(n, reduction="sum") for n in (n_rows, n_tokens))
 
     def _logps(self, model, inputs: dict[str, Any], **more: Any) -> tuple[Any, Any, Any]:
-        """Log-probabilities and entropies of the completions' tokens (R, L), and the router's loss."""
+        """Return log-probabilities and entropies of the completions' tokens (R, L), and the router's loss."""
         asked, answered = inputs["prompt_ids"], inputs["completion_ids"]
         ids = joined([asked, answered], 1)
         mask = joined([inputs["prompt_mask"], inputs["completion_mask"]], 1)
@@ -264,7 +265,7 @@ class RftlabGRPOTrainer(GRPOTrainer):
 
     def _sampler(self, inputs: dict[str, Any], logp) -> dict[str, Any]:
         """Return the loss's inputs from the policy that sampled: its log-probabilities where the estimator corrects for
-        it, else TRL's weights."""
+        it, else TRL's importance weights."""
         old = inputs.get("old_per_token_logps")
         old = logp.detach() if old is None else old
         if self.estimator.correction.kind == "none":
@@ -312,8 +313,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
         return loss
 
     def _move_bonus(self, sums: list[Any]) -> None:
-        """After the last micro-batch of an update, move the coefficient of the next one's bonus by the entropies of all
-        processes."""
+        """Adapt the coefficient of the next update's entropy bonus after the last micro-batch of an update, by the
+        entropies of all processes."""
         self._entropies = [a + b for a, b in zip(self._entropies or [0, 0], sums, strict=True)]
         if self.accelerator.sync_gradients:
             total, tokens = (float(self.accelerator.reduce(one, reduction="sum")) for one in self._entropies)
@@ -339,24 +340,24 @@ class RftlabGRPOTrainer(GRPOTrainer):
 
 
 class KeepCurve(TrainerCallback):
-    """Keeps what TRL logged, and the design that its arguments say, as `imported:NAME` of a results folder.
+    """Callback that keeps TRL's log, and the design of its arguments, as `imported:NAME` of a results folder.
 
-    `rftlab compare imported:NAME`, `diagnose`, `power` and `signal` read it. Raises UserError before training where
-    the name cannot be one or is taken. A run that stops earlier is kept by `rftlab import` of its last checkpoint.
+    `rftlab compare imported:NAME`, `diagnose`, `power` and `signal` read it. Raises UserError before training where the
+    name is invalid or taken. A run that stops earlier can be kept by `rftlab import` of its last checkpoint.
     """
 
     def __init__(self, name: str, results: Path | str = "results"):
         self.name, self.results = check_name(name), Path(results)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Look whether the name is free."""
+        """Check that the name is free."""
         if state.is_world_process_zero:
             open_store(self.results)
             folder = folder_below(self.results, PLACE, self.name)
             check(path_kind(folder) is None, f"{folder} holds another run; allowed: another name, or remove the folder")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Keep the run."""
+        """Write the run into the results folder."""
         if state.is_world_process_zero:
             raw = run_from_history(self.name, state.log_history, state.logging_steps)
             raw.config = vars(args)

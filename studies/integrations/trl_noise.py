@@ -1,13 +1,13 @@
-"""A callback for TRL that measures r, phi and what else a pilot needs in the first rounds of a user's run.
+"""Measure r, phi and the other quantities of a pilot in the first rounds of a user's run of TRL, with a callback.
 
     trainer = GRPOTrainer(...)                          # or RftlabGRPOTrainer
     trainer.add_callback(MeasureNoise(trainer, "mine"))
     trainer.train()                                     # results/pilot/mine/run.json after 256 prompts
 
-Right after a round's responses are scored, while the policy is the one that sampled them, it goes through them again,
-prompt by prompt, and differentiates (studies/integrations/noise.py). That takes two backward passes of a half of K
-responses with the raw and two with the centred rewards, and no memory for gradients beyond one more of the model's.
-Gradients of the run, its weights and its random numbers stay as they are. Read in TRL 1.16.
+Right after a round's responses are scored, while the policy is the one that sampled them, the callback passes them
+through the model again, prompt by prompt, and differentiates (studies/integrations/noise.py). Each prompt takes two
+backward passes over half of its K responses with raw rewards and two with centred ones, and the memory of one more
+gradient. Gradients of the run, its weights and its random numbers do not change. Written after TRL 1.16.
 """
 
 import warnings
@@ -27,7 +27,8 @@ from rftlab.studies.readers.store import check_name
 
 
 class MeasureNoise(TrainerCallback):
-    """Measures the first `questions` prompts from round `first` on, and writes RESULTS/pilot/NAME/run.json.
+    """Callback that measures the first `questions` prompts from round `first` on, and writes
+    RESULTS/pilot/NAME/run.json.
 
     `rftlab predict --pair imported:NAME --pilot FILE` takes r and phi from it. In a run over several processes the main
     one measures its own prompts. Raises UserError for fewer than four responses to a prompt, for support rollouts, for
@@ -51,7 +52,7 @@ class MeasureNoise(TrainerCallback):
         self.wrapped = ("_calculate_rewards", "_generate_and_score_completions")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Watch what the trainer generates and how it is scored."""
+        """Wrap the methods with which the trainer generates and scores responses, to measure them."""
         if not state.is_world_process_zero:
             return
         open_store(self.results)
@@ -74,20 +75,20 @@ class MeasureNoise(TrainerCallback):
             setattr(trainer, name, method)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Write what there is, if that is not done."""
+        """Write the measurements, unless they are written already."""
         if state.is_world_process_zero and "_calculate_rewards" in vars(self.trainer):
             self._finish()
 
     def _finish(self) -> None:
         for name in self.wrapped:
-            delattr(self.trainer, name)  # the methods of its class come back
+            delattr(self.trainer, name)  # restores the methods of its class
         try:
             write_run(self.results, self.name, self.groups, (self.first, self.round))
         except UserError as error:  # the run itself is worth keeping
             warnings.warn(f"no noise of {self.name} is written: {error}", stacklevel=2)
 
     def _measure(self, output: dict[str, Any]) -> None:
-        """Measure the prompts of a round, as many as are still wanted."""
+        """Measure the prompts of a round, up to the wanted number in all."""
         trainer, k = self.trainer, self.trainer.num_generations
         n = len(output["completion_ids"])
         rewards = (self.scores * trainer.reward_weights.to(self.scores)).nansum(1)[:n].double().cpu().numpy()
@@ -101,7 +102,8 @@ class MeasureNoise(TrainerCallback):
             self._finish()
 
     def _log_probs(self, output: dict[str, Any], start: int, rows: Any) -> tuple[Any, Any]:
-        """Log-probabilities of the completions' tokens (n, L) of rows from a first one on, and which count."""
+        """Return log-probabilities (n, L) of the completions' tokens in rows from `start` on, and which of them
+        count."""
         check(not any(output.get(name) is not None for name in MODEL_INPUTS), "prompts with images; allowed: text")
         names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask")
         own = {name: output[name][start + rows] for name in names if output.get(name) is not None}

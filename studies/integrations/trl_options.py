@@ -1,4 +1,4 @@
-"""Which options of TRL's GRPOConfig go with an estimator."""
+"""Check that the options of TRL's GRPOConfig agree with an estimator."""
 
 from dataclasses import fields
 from typing import Any
@@ -32,11 +32,11 @@ SAID_BY_ESTIMATOR = (
     "entropy_coef_min",
     "entropy_coef_max",
 )
-"""Options of GRPOConfig that an estimator decides; another value than TRL's default contradicts it."""
+"""Options of GRPOConfig that an estimator decides; values other than TRL's default contradict it."""
 
 
 def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
-    """Return what TRL's arguments should say of the run, as plain values; `rftlab import` reads them."""
+    """Return facts about the run for TRL's arguments, as plain values; `rftlab import` reads them."""
     spec = estimator.advantage
     return {
         "rftlab_advantage": advantage_name(spec.baseline, spec.scale),
@@ -46,7 +46,7 @@ def design_facts(estimator: Estimator, support: int) -> dict[str, Any]:
 
 
 def check_trl_estimator(estimator: Estimator, args: Any) -> None:
-    """Raise UserError where an estimator asks for what TRL does not have."""
+    """Raise UserError where an estimator needs inputs that TRL does not have."""
     spec = estimator.advantage
     check(
         not spec.given,
@@ -68,7 +68,7 @@ def check_trl_estimator(estimator: Estimator, args: Any) -> None:
 
 
 def check_options(estimator: Estimator, args: Any) -> None:
-    """Raise UserError where an option of TRL's says something else than the estimator."""
+    """Raise UserError where an option of TRL contradicts the estimator."""
     defaults = {one.name: one.default for one in fields(args)}
     for name in SAID_BY_ESTIMATOR:
         value, usual = getattr(args, name, None), defaults.get(name)
@@ -81,7 +81,7 @@ def check_options(estimator: Estimator, args: Any) -> None:
 
 
 def check_sizes(args: Any, support: int, window: int) -> None:
-    """Raise UserError where groups, support rollouts and micro-batches do not fit."""
+    """Raise UserError where the sizes of groups, support rollouts and micro-batches do not fit together."""
     k, steps, parts = args.num_generations, args.steps_per_generation, args.gradient_accumulation_steps
     check_count("window", window, 0)
     check_count("support", support, 0)

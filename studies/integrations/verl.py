@@ -1,17 +1,17 @@
-"""rftlab's estimators inside verl: every card that can be trained, as an advantage estimator and as a policy loss.
+"""Register rftlab's estimators in verl: every card that can be trained, as advantage estimator and as policy loss.
 
-verl finds this module by the entry-point group `verl.plugins` and loads it wherever verl is imported, so two flags are
-all that a run of verl needs:
+verl finds this module by the entry-point group `verl.plugins` and loads it wherever verl is imported, so a run of verl
+needs two flags:
 
     algorithm.adv_estimator=rftlab_gspo actor_rollout_ref.actor.policy_loss.loss_mode=rftlab_gspo
 
-An advantage is what `rftlab.losses.advantages` says, of whole groups, in the process that drives the run. A loss is
-what `rftlab.losses.objective` says, of a micro-batch, on its device, divided by the counts of the optimiser batch that
-verl hands over; the estimator's own aggregation is meant, whatever `loss_agg_mode` says. verl adds the rest itself, so
-it is taken out here: a KL penalty against the base policy (`actor.use_kl_loss`, or `algorithm.use_kl_in_reward`), an
+Advantages are those of `rftlab.losses.advantages`, computed for whole groups in the process that drives the run. A loss
+is that of `rftlab.losses.objective` for a micro-batch, on its device, divided by the counts of the optimiser batch that
+verl hands over. It uses the estimator's own aggregation and ignores `loss_agg_mode`. verl itself adds other terms, so
+they are removed here: a KL penalty against the base policy (`actor.use_kl_loss`, or `algorithm.use_kl_in_reward`), an
 entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algorithm.rollout_correction`).
 
-    +algorithm.rftlab.support=4     of the responses to each prompt the last four are in its baseline alone
+    +algorithm.rftlab.support=4     the last four responses to each prompt only enter its baseline
     +algorithm.rftlab.measure=mine  rewards and lengths of the first 256 prompts go to results/pilot/mine/run.json
                                     (+algorithm.rftlab.results=FOLDER for another results folder)
     +algorithm.rftlab.alarms=True   the alarms of `rftlab diagnose` are printed while the run goes on, and their number
@@ -19,8 +19,7 @@ entropy bonus (`actor.entropy_coeff`), importance weights of the sampler (`algor
 
 A plug-in of verl sees neither the prompt nor other rounds. Replay windows, moving averages, critics and greedy
 baselines (verl samples those for its own `remax` alone) are therefore not available. Such a card raises an error that
-says so, at the first batch. verl is silent where a plug-in cannot be imported; importing this module says
-why.
+says so, at the first batch. verl reports nothing where a plug-in cannot be imported; import this module to see why.
 """
 
 from collections.abc import Mapping
@@ -45,7 +44,7 @@ PREFIX = "rftlab_"
 
 
 def without_what_verl_adds(estimator: Estimator) -> Estimator:
-    """The estimator without a KL penalty against the base policy, an entropy bonus, and a correction of the sampler."""
+    """Return the estimator without KL penalty against the base policy, entropy bonus and correction of the sampler."""
     kl = estimator.kl if estimator.kl.anchor == "old" else KL()
     return replace(estimator, kl=kl, entropy=0.0, entropy_target=0.0, correction=Correction())
 
@@ -57,14 +56,15 @@ def _our_flags(config: Any) -> Any:
 
 
 def read_support(config: Any) -> int:
-    """Responses of each group that are not trained on. Raises UserError where the flag is no count."""
+    """Return the number of untrained responses of each group. Raises UserError where the flag is no count."""
     value = _our_flags(config).get("support", 0)
     check(isinstance(value, int) and value >= 0, f"algorithm.rftlab.support = {value!r}; allowed: 0 or more")
     return value
 
 
 def trained_rows(group: list, support: int) -> list[bool]:
-    """Which responses are trained on: all but the last `support` of each group. Raises UserError where none is left."""
+    """Return which responses are trained on: all but the last `support` of a group. Raises UserError if none is
+    left."""
     left = {label: group.count(label) - support for label in set(group)}
     for label in group:
         size = left[label] + support
@@ -77,7 +77,7 @@ def trained_rows(group: list, support: int) -> list[bool]:
 
 
 def without_support(estimator: Estimator, advantages: Any, mask: Any, trained: list[bool]) -> Any:
-    """Advantages (R, L), 0 for support; the others make up for the counts of verl's batch, in which support is."""
+    """Return advantages (R, L), 0 for support, others scaled up, because verl's counts of a batch include support."""
     if all(trained):
         return advantages
     message = f"algorithm.rftlab.support: {type(estimator.surrogate).__name__} is not in proportion to its advantage"
@@ -173,7 +173,7 @@ def policy_loss(name: str, estimator: Estimator):
 
 
 def register() -> list[str]:
-    """Enter every card that can be trained in verl's two registries; their names there."""
+    """Register every card that can be trained in verl's two registries. Returns their names there."""
     cards = {name: card.estimator for name, card in CARDS.items() if card.estimator is not None}
     for name, estimator in cards.items():
         register_adv_est(PREFIX + name)(advantage_estimator(name, estimator))

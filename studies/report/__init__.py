@@ -1,1 +1,1 @@
-"""Figures and the report."""
+"""Charts, figures and the report of a study."""

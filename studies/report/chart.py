@@ -1,4 +1,5 @@
-"""A figure as plain data, in the units of its axes: panels, series with intervals, shapes, remarks and legends.
+"""Describe figures as plain data, in the units of their axes: panels, series with intervals, shapes, remarks and
+legends.
 
 A figure function returns a `Chart` and the table of what it shows. rftlab.studies.report.svg writes a chart into a
 page, and rftlab.studies.report.draw writes it as PNG and SVG files. Both ask `resolve` for limits and ticks, so a page
@@ -20,15 +21,16 @@ DASHES = {"train": "--", "test": "-"}
 LINEAR_BELOW = 0.01
 """A symlog axis is linear between minus and plus this value."""
 _MARGIN = 0.05
-"""Share of the data's range that an axis without limits adds at each end."""
+"""Fraction of the data's range that an axis without limits adds at each end."""
 _LARGEST = 1e100
-"""Numbers beyond this, or below its inverse on a logarithmic axis, stand at the edge, so that a range is finite."""
+"""Largest number that is drawn in its place, and inverse of the smallest on a logarithmic axis. Numbers beyond are
+drawn at the edge, so that a range is finite."""
 _POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 @dataclass(frozen=True)
 class MarkStyle:
-    """The style of a mark. dash: - -- : -. or "" for no line. width and size (of markers) are points."""
+    """Style of a mark. dash: - -- : -. or "" for no line. width and size (of markers) are points."""
 
     colour: str = GREY
     dash: str = "-"
@@ -66,10 +68,10 @@ def colours(count: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class PlotSeries:
-    """Marks that belong together: x and y of n numbers, kept as arrays (n,), nan where there is none.
+    """Series of marks that belong together: x and y of n numbers, kept as arrays (n,), nan where there is none.
 
     low, high: ends (n,) of an interval along y, or along x with `along` 0; nan where there is none. They are drawn as a
-    band, or with `error_bars` as bars. facts: what the series is about, for a page's filters.
+    band, or with `error_bars` as bars. facts: facts about the series, for a page's filters.
     """
 
     x: Any
@@ -91,7 +93,7 @@ class PlotSeries:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A line or, if filled, an area through points (n, 2). Infinite coordinates mean the edge of the panel."""
+    """Line or, if filled, area through points (n, 2). Infinite coordinates mean the edge of the panel."""
 
     points: np.ndarray
     style: MarkStyle
@@ -113,7 +115,7 @@ def rule_at(x: float, style: MarkStyle | None = None) -> Outline:
 
 
 IDENTITY = Outline(np.array([[0.0, 0.0], [1.0, 1.0]]), MarkStyle(dash="--", width=1.0))
-"""Where two rates are equal."""
+"""Diagonal where two rates are equal."""
 
 
 class Remark(NamedTuple):
@@ -128,7 +130,7 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """An axis. low, high: its limits, from the data where None; low above high turns the axis around.
+    """Axis of a panel. low, high: its limits, from the data where None; low above high reverses the axis.
 
     ticks: texts by value; chosen from the limits where None. Values 0, 1, 2, ... with texts make an axis of names.
     """
@@ -153,19 +155,20 @@ def rates(label: str) -> PlotAxis:
 
 
 class LegendKey(NamedTuple):
-    """An entry of a legend."""
+    """Entry of a legend."""
 
     text: str
     style: MarkStyle
 
 
 SPLIT_KEYS = [LegendKey(split, MarkStyle(dash=dash)) for split, dash in DASHES.items()]
-"""Entries of lines that are dashed on train and solid on test."""
+"""Legend entries of lines that are dashed on train and solid on test."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. keys: a legend of its own, which stands beside it. facts: what it is about, for filters."""
+    """Panel: one pair of axes. keys: a legend of its own beside it. facts: facts about the panel, for a page's
+    filters."""
 
     title: str
     x: PlotAxis
@@ -180,7 +183,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Panels row by row, None for an empty place, and a legend for all of them.
+    """Chart of panels row by row, None for an empty place, with a legend for all of them.
 
     size: width and height of the file in inches. widths, heights: relative sizes of columns and rows; equal if empty.
     share_x, share_y: which panels have the same limits.
@@ -200,16 +203,16 @@ class Chart:
 
     @property
     def rows(self) -> int:
-        """Rows of panels."""
+        """Number of rows of panels."""
         return -(-len(self.panels) // self.columns)
 
 
 Drawn = tuple[Chart, pd.DataFrame]
-"""The result of a figure function: the chart and a table of what it shows."""
+"""Result of a figure function: the chart and a table of what it shows."""
 
 
 class ResolvedAxis(NamedTuple):
-    """An axis with limits and ticks."""
+    """Axis with its limits and ticks."""
 
     axis: PlotAxis
     low: float
@@ -218,7 +221,7 @@ class ResolvedAxis(NamedTuple):
 
     @property
     def names(self) -> dict[float, str]:
-        """Texts by place where the axis counts 0, 1, 2, ... and says something else; else empty."""
+        """Texts by place where the ticks are names at 0, 1, 2, ...; else empty."""
         counted = [place for place, _ in self.ticks] == list(range(len(self.ticks)))
         return dict(self.ticks) if counted and any(text != f"{place:g}" for place, text in self.ticks) else {}
 
@@ -248,7 +251,8 @@ def _unscaled(values: np.ndarray, scale: Scale) -> np.ndarray:
 
 
 def resolve(chart: Chart) -> list[tuple[ResolvedAxis, ResolvedAxis] | None]:
-    """Return the x and y axis of every panel, None for an empty place; axes that are shared hold all their data."""
+    """Return the x and y axis of every panel, None for an empty place; the limits of shared axes contain the data of
+    all their panels."""
     sides = []
     for side, share in enumerate((chart.share_x, chart.share_y)):
         groups: dict[int, list[int]] = {}
@@ -267,7 +271,7 @@ def resolve(chart: Chart) -> list[tuple[ResolvedAxis, ResolvedAxis] | None]:
 
 
 def _values(panel: Panel, side: int) -> np.ndarray:
-    """Return every finite number that an axis has to show."""
+    """Return every finite number that an axis must contain."""
     parts = [np.empty(0)]
     for one in panel.series:
         parts.append((one.x, one.y)[side])
@@ -314,14 +318,14 @@ def _ticks(low: float, high: float, scale: Scale) -> dict[float, str]:
 
 
 def _short(value: float) -> str:
-    """Return a number of a tick: no exponent up to a million."""
+    """Return the text of a tick's number, without an exponent from 1e-4 to a million."""
     if abs(value) >= 1e6 or 0 < abs(value) < 1e-4:
         return f"{value:g}"
     return f"{value:,.0f}".replace(",", " ") if value == int(value) and abs(value) >= 1e4 else f"{value:g}"
 
 
 def lengthened(keys: list[LegendKey], numbers: pd.DataFrame, interval: MarkStyle) -> tuple[LegendKey, ...]:
-    """Return legend entries and, where the numbers drawn have them, one for intervals and one for published values."""
+    """Return legend entries and, where the drawn numbers have them, one for intervals and one for published values."""
     more = [LegendKey("95% interval over seeds", interval)] if numbers["low"].notna().any() else []
     if "published" in numbers and numbers["published"].notna().any():
         more.append(LegendKey("published", diamonds()))
@@ -329,9 +333,9 @@ def lengthened(keys: list[LegendKey], numbers: pd.DataFrame, interval: MarkStyle
 
 
 BAND = MarkStyle(width=8.0, alpha=0.3)
-"""A band in a legend."""
+"""Style of an interval's band in a legend."""
 WHISKER = bars()
-"""An error bar in a legend."""
+"""Style of an error bar in a legend."""
 
 
 def error_bars(series: PlotSeries, low: Any, high: Any, along: int = 1) -> PlotSeries:

@@ -1,10 +1,10 @@
-"""The design that a study recommends for each pair, and how far to trust it.
+"""Recommend a design for each pair of a study, and say how far to trust it.
 
 The choice is the cheapest design, by rollouts a round, that is surely no worse than the best one by more than `SAME`:
-the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
-how good it is, which flatters it; so the gain is that of the choice. A design of which runs are missing, as those that
-diverged, is not compared: what is left of it would flatter it too. Trust is a rule of three words, with its
-reasons. Chance names the best of equal designs, so trust is low where others that cost no more may be as good.
+the 95% t interval of the paired difference lies below it. The best of many designs is overestimated, because the
+numbers that pick it are also its measurement; so the reported gain is that of the choice. A design with missing runs,
+such as diverged ones, is not compared, because its other runs would overestimate it. Trust is low, fair or good, with
+reasons. Chance picks the best of equal designs, so trust is low where others that cost no more may be as good.
 """
 
 from collections import Counter
@@ -23,33 +23,33 @@ from rftlab.studies.report.figures import pretty
 
 Trust = Literal["low", "fair", "good"]
 FEW_SEEDS = 3
-"""With fewer the intervals say little."""
+"""Number of seeds below which intervals say little."""
 WIDE = 0.05
-"""Mean absolute error to published test Pass@1 above which a simulated pair is not trusted."""
+"""Mean absolute error against published test Pass@1 above which a simulated pair is not trusted."""
 SPLITS_OF = 3
-"""Designs of equal cost from which on the best split of it is told."""
+"""Number of designs of equal cost from which the best split of that cost is reported."""
 
 
 class Advice(NamedTuple):
-    """The recommendation for one pair."""
+    """Recommendation for one pair."""
 
     pair: str
     title: str
-    """Its name for readers."""
+    """Name of the pair for readers."""
     level: str
     design: str
-    """In words; "" where nothing moves the pair."""
+    """Recommended design in words; "" where nothing moves the pair."""
     per_round: int
-    """Rollouts of a round."""
+    """Number of rollouts of a round of the recommended design."""
     value: Estimate
-    """Its test Pass@1 after training."""
+    """Test Pass@1 of the recommended design after training."""
     gain: Estimate
-    """Of it over the base model, seed by seed."""
+    """Gain of the recommended design over the base model, seed by seed."""
     best: str
     best_value: Estimate
     tried: int
     equal: str
-    """The best split of the most common cost; "" where too few designs share one."""
+    """Best split of the most common cost; "" where too few designs share one."""
     equal_cost: int
     trust: Trust
     reasons: tuple[str, ...]
@@ -58,8 +58,8 @@ class Advice(NamedTuple):
 def advise_pairs(
     curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, designs: dict[str, Design]
 ) -> list[Advice]:
-    """Advice for every pair of a report of which a design finished. `designs` by their labels; `curves` and
-    `endpoints` as studies/report/report.py says."""
+    """Return the advice for every pair with a finished design. designs: by their labels. curves, endpoints: as in
+    studies/report/report.py."""
     advice = []
     for name in curves["pair"].unique():
         table = finals(curves, name, "test")
@@ -104,7 +104,8 @@ def _advice(
 
 
 def doubted(trust: Trust, reasons: tuple[str, ...], rivals: int) -> tuple[Trust, tuple[str, ...]]:
-    """Trust in a choice with `rivals`: designs that cost no more, and that no interval tells from the best one."""
+    """Return the trust in a choice that has `rivals`: designs that cost no more and do not differ significantly from
+    the best."""
     if not rivals:
         return trust, reasons
     return "low", (
@@ -114,12 +115,12 @@ def doubted(trust: Trust, reasons: tuple[str, ...], rivals: int) -> tuple[Trust,
 
 
 def _less(table: pd.DataFrame, first: str, second: str) -> Estimate:
-    """First less second, seed by seed."""
+    """Return the interval of the first design's values minus the second's, seed by seed."""
     return interval((table[first] - table[second]).dropna().to_numpy())
 
 
 def in_words(design: Design) -> str:
-    """A design as a reader would say it: 32 contexts x 8 rollouts, replay window 8."""
+    """Return a design in words: 32 contexts x 8 rollouts, replay window 8."""
     parts = [f"{design.batch_size} contexts x {design.rollouts} rollout{'s' * (design.rollouts > 1)}"]
     if design.support_rollouts:
         parts.append(f"{design.support_rollouts} more for the baseline")
@@ -133,9 +134,9 @@ def in_words(design: Design) -> str:
 def _trust(
     name: str, curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, seeds: int
 ) -> tuple[Trust, tuple[str, ...]]:
-    """A word, and what it rests on: `low` with too few seeds, other rounds than those that were compared with the
-    paper, or a simulation far from what is published or not compared at all; `fair` for other simulations; `good`
-    for runs of the very model."""
+    """Return the trust in a pair's runs, with reasons: `low` with too few seeds, other rounds than those compared with
+    the paper, or a simulation that is far from published numbers or was not compared with any; `fair` for other
+    simulations; `good` for runs of the model itself."""
     few = seeds < FEW_SEEDS
     reasons = [f"{seeds} seed{'s' * (seeds > 1)}{', too few' * few}"]
     if level == "llm":

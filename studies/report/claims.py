@@ -1,5 +1,5 @@
-"""Verdicts on the claims for a reader: their marks, their counts beside those of shuffled labels, and the table of
-quantities behind them."""
+"""Show verdicts on claims: their marks, their counts beside those of shuffled labels, and the table of quantities
+behind them."""
 
 from typing import Any, NamedTuple
 
@@ -33,11 +33,11 @@ LITTLE = "says little"
 MARKS = {**VERDICTS, LITTLE: "~", NOT_REPORTED: "·"}
 STYLES = dict(zip(MARKS, ("green", "red", "yellow", "dim", "dim", "dim"), strict=True))
 NAMES = {HOLDS: "holds", FAILS: "fails"}
-"""The names of marks of either kind of verdict."""
+"""Names of the marks of both kinds of verdicts."""
 WITHIN = {HOLDS: "within the paper's range", FAILS: "outside the paper's range"}
-"""The names of verdicts against the paper's range: none of them is a reproduction."""
+"""Names of verdicts against the paper's range, none of which is a reproduction."""
 SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
-"""Marks beside the cross of a claim that fails."""
+"""Marks beside the cross of a failed claim: on which side it fails."""
 LEVELS = {"sim": "simulated", "llm": "language model"}
 LEGEND = (
     "Two marks: against the pair's own published difference, within 0.02; then against the paper's range over pairs. "
@@ -51,23 +51,24 @@ HOW_SURE = (
 
 
 class Count(NamedTuple):
-    """The count of one level's verdicts of one kind."""
+    """Count of one level's verdicts of one kind."""
 
     name: str
-    """Of what level, and whether that was fitted to what it is compared with."""
+    """Name of the level, with `in-sample` where it was fitted to the numbers that it is compared with."""
     verb: str
-    """The name of claims that hold."""
+    """Words for claims that hold."""
     tally: Tally
 
     @property
     def words(self) -> str:
-        """The count in a sentence, never without saying where it is in-sample."""
+        """Count in a sentence, always with the note where it is in-sample."""
         return f"{self.name}: {self.tally.said(self.verb, 'designs did not matter')}"
 
 
 def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = False) -> list[Count]:
-    """The tallies of a level: those that the paper has numbers of, and those against its range. The simulator was
-    fitted to these numbers; one that a study changed was not."""
+    """Return the counts of a level's verdicts: those against the paper's numbers for the pairs where there are any, and
+    those against its range. The simulator was fitted to these numbers; one with settings that a study changed was
+    not."""
     own = [f for f in findings if not f.ours]
     reported = any(f.held for f in own)
     name = LEVELS[level] + ", in-sample" * (level == "sim" and reported and not changed)
@@ -76,24 +77,24 @@ def count_verdicts(level: Level, findings: list[ClaimFinding], changed: bool = F
 
 
 def mark_name(one: Judgement) -> str:
-    """Return the mark of a judgment."""
+    """Return the name of the mark of a judgement."""
     return LITTLE if one.little else one.verdict
 
 
 def judgement_words(one: Judgement, within: bool = False) -> str:
-    """A judgement in words."""
+    """Return a judgement in words."""
     said = WITHIN.get(one.verdict, one.verdict) if within else one.verdict
     return f"{said}, which says little: shuffled labels reach it in {one.same:.0%}" if one.little else said
 
 
 def ordered_pairs(findings: list[ClaimFinding]) -> list[str]:
-    """Pairs that the findings are about, those of a data set together."""
+    """Return the pairs of findings, those of a data set together."""
     return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
 
 
 def claim_rows(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
-    """One entry per claim, in order of first appearance: the claim, its finding per pair, on how many pairs the paper's
-    own numbers hold, and whether they are known at all."""
+    """Return one entry per claim, in order of first appearance: the claim, its finding per pair, and on how many of the
+    pairs with published numbers these hold."""
     rows: dict[str, dict[str, Any]] = {}
     for f in findings:
         rows.setdefault(f.claim.name, {"claim": f.claim, "pairs": {}})["pairs"][f.pair] = f
@@ -104,8 +105,8 @@ def claim_rows(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
 
 
 def measured_quantities(f: ClaimFinding) -> list[dict[str, Any]]:
-    """Return the measurements, one entry per quantity, with the range that is accepted over pairs and the number that
-    the paper reports of this one. A best design that would be compared with itself is left out."""
+    """Return one entry per measured quantity of a finding, with the range that is accepted over pairs and the number
+    that the paper reports for this pair. A best design that would be compared with itself is left out."""
     rows: dict[str, dict[str, Any]] = {}
     for part in (*f.parts, *f.held):
         if not part.with_itself:
@@ -118,7 +119,7 @@ def measured_quantities(f: ClaimFinding) -> list[dict[str, Any]]:
 
 
 def found_words(part: Part) -> str:
-    """A quantity with its interval in words."""
+    """Return a quantity with its interval in words."""
     measured = part.measured
     if not np.isfinite(measured.value):
         return part.note or "no finished run"
@@ -127,7 +128,7 @@ def found_words(part: Part) -> str:
 
 
 def range_words(low: float, high: float) -> str:
-    """A range in words."""
+    """Return a range in words."""
     if np.isfinite(low) and np.isfinite(high):
         return f"{low:+.2f} to {high:+.2f}"
     return f"at least {low:+.2f}" if np.isfinite(low) else f"at most {high:+.2f}"
@@ -158,7 +159,7 @@ def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
 
 
 def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding], bool]]) -> None:
-    """Print the verdicts as a matrix of claims and pairs with counts, and how sure they are. parts: a level, its
+    """Print the verdicts as a matrix of claims and pairs, with counts and their certainty. parts: a level, its
     findings, and whether the study changed the pairs."""
     findings = [f for _, own, _ in parts for f in own]
     columns = ordered_pairs(findings)
@@ -184,7 +185,7 @@ def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding], b
 
 
 def _cell(f: ClaimFinding | None) -> Text:
-    """The two marks of a finding."""
+    """Return the two marks of a finding."""
     if f is None:
         return Text("")
     return Text("").join(Text(MARKS[mark_name(one)], style=STYLES[mark_name(one)]) for one in (f.own, f.within))

@@ -50,7 +50,7 @@ _LOOK = {
 }
 _LOCK = RLock()
 _CROWDED = 24
-"""Names on a vertical axis from which on they are printed smaller."""
+"""Number of names on a vertical axis above which they are printed smaller."""
 
 
 def save_chart(chart: Chart, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
@@ -80,7 +80,7 @@ def _pictures(chart: Chart, kinds: tuple[str, ...], dpi: int) -> dict[str, bytes
             else:
                 FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
             pictures[kind] = file.getvalue()
-            figure.set_layout_engine("none")  # all is in its place for the next kind
+            figure.set_layout_engine("none")  # the layout is done, and the next kind keeps it
     return pictures
 
 
@@ -162,7 +162,7 @@ def _set_axis(ax: Axes, side: int, resolved: ResolvedAxis) -> None:
     if side and resolved.names:
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", labelsize=7.5 if len(texts) > _CROWDED else 8.5)
-    # 0.075 and 0.1 inches stand for a letter and a gap: a renderer that knows would draw the figure twice
+    # 0.075 and 0.1 inches stand for a letter and a gap: measuring texts would draw the figure twice
     width = ax.get_window_extent().width / ax.figure.dpi
     if not side and 0.075 * sum(map(len, texts)) + 0.1 * len(texts) > width:
         for label in ax.get_xticklabels():
@@ -216,5 +216,5 @@ def _handle(key: LegendKey) -> Line2D:
 
 
 def _plain(text: str) -> str:
-    """Return a text that matplotlib does not take for mathematics."""
+    """Return a text that matplotlib does not read as mathematics."""
     return text.replace("$", r"\$")

@@ -1,6 +1,7 @@
-"""The figures of a study: learning curves, trade-offs, agreement with the paper, overview.
+"""Draw the figures of a study: learning curves, trade-offs, agreement with the paper, overview.
 
-Each returns a chart and the numbers drawn in it. studies/report/report.py says what `curves` and `endpoints` hold.
+Each function returns a chart and the numbers drawn in it. `curves` and `endpoints` are described in
+studies/report/report.py.
 """
 
 from collections.abc import Iterable
@@ -44,17 +45,17 @@ _COLOUR_KEYS = [LegendKey(split, MarkStyle(colour, marker="o")) for split, colou
 
 
 def dataset_name(pair: str) -> str:
-    """Data set in a pair's name: 'gsm8k' of 'qwen-gsm8k'."""
+    """Return the data set in a pair's name: 'gsm8k' of 'qwen-gsm8k'."""
     return pair.rpartition("-")[2]
 
 
 def pretty(name: str) -> str:
-    """The name of a pair, model or data set as it is printed: 'Qwen · GSM8K' of 'qwen-gsm8k'."""
+    """Return the printed name of a pair, model or data set: 'Qwen · GSM8K' of 'qwen-gsm8k'."""
     return " · ".join(_NAMES.get(part, part) for part in name.rsplit("-", 1))
 
 
 def by_dataset(pairs: Iterable[str]) -> dict[str, list[str]]:
-    """Pairs of each data set, in the given order."""
+    """Return the pairs of each data set, in the given order."""
     groups: dict[str, list[str]] = {}
     for pair in pairs:
         groups.setdefault(dataset_name(pair), []).append(pair)
@@ -62,14 +63,14 @@ def by_dataset(pairs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def pair_rows(pairs: Iterable[str]) -> list[list[str]]:
-    """Pairs as figures arrange them: those of a data set in a row; in one row where each has a data set of its own."""
+    """Return the pairs as figures arrange them: a row for each data set, or one row where no data set has two pairs."""
     groups = list(by_dataset(pairs).values())
     return groups if max(map(len, groups)) > 1 else [[pair for group in groups for pair in group]]
 
 
 def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean Pass@1 and 95% t interval over seeds, per pair, cell, split and round; rounds that a seed of the cell did
-    not reach are left out."""
+    """Return the mean Pass@1 and 95% t interval over seeds, per pair, cell, split and round; rounds that a seed of the
+    cell did not reach are left out."""
     ordered = curves.sort_values(["pair", "cell", "seed", "round"]).rename(
         columns={f"{split}_pass_at_1": split for split in SPLITS}
     )
@@ -83,21 +84,21 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _on_axis(experiment: Experiment) -> int:
-    """How many cells lie along the axis; a later one repeats a (batch size, rollouts) with another baseline set and
-    stands beside it."""
+    """Return the number of cells along the axis; a later cell repeats a (batch size, rollouts) with another baseline
+    set and is drawn beside the axis."""
     return len({(cell.batch_size, cell.rollouts) for cell in experiment.cells})
 
 
 def _cell_colours(experiment: Experiment) -> dict[str, str]:
-    """Sequential colours along the axis, a contrasting one beside it."""
+    """Return sequential colours for cells along the axis, and a contrasting one beside it."""
     count = _on_axis(experiment)
     colours = [*shades(count), *[PALETTE[3]] * (len(experiment.cells) - count)]
     return dict(zip(map(label, experiment.cells), colours, strict=True))
 
 
 def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """Pass@1 against the round, train above test, one column per pair, one line per cell; bands over seeds,
-    published endpoints hollow."""
+    """Draw Pass@1 against the round: train above test, one column per pair, one line per cell, bands over seeds.
+    Published endpoints are hollow diamonds."""
     numbers = _curve_numbers(experiment, curves, endpoints, pairs)
     colours = _cell_colours(experiment)
     tops = _tops(numbers)
@@ -124,7 +125,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
 
 
 def _tops(numbers: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """The highest value of each data set and split, with some room, so that its panels share an axis."""
+    """Return the highest value of each data set and split, with some room, so that its panels share an axis."""
     highest = numbers[["high", "mean", "published"]].max(axis=1)
     groups = highest.groupby([numbers["pair"].map(dataset_name), numbers["split"]])
     return {key: min(1.0, 1.06 * float(top)) or 1.0 for key, top in groups.max().items()}
@@ -133,8 +134,8 @@ def _tops(numbers: pd.DataFrame) -> dict[tuple[str, str], float]:
 def _curve_numbers(
     experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]
 ) -> pd.DataFrame:
-    """The lines of `learning_curves`, in the order of pairs, splits and cells; `published` stands at the last round
-    of a line."""
+    """Return the numbers of `learning_curves`, in the order of pairs, splits and cells; the column `published` has its
+    value at the last round of a line."""
     ticks = experiment.ticks_by_cell
     order = {"pair": list(pairs), "split": list(SPLITS), "cell": list(ticks)}
     means = mean_curves(curves[curves["cell"].isin(order["cell"]) & curves["pair"].isin(pairs)])
@@ -147,7 +148,8 @@ def _curve_numbers(
 
 
 def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a row share the y axis."""
+    """Draw Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a row share the y
+    axis."""
     if len(experiment.cells) == 1:
         return _dumbbells(experiment, endpoints, pairs)
     numbers = endpoints[(endpoints["experiment"] == experiment.name) & endpoints["pair"].isin(pairs)]
@@ -171,7 +173,8 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
 def endpoint_series(
     experiment: Experiment, rows: pd.DataFrame, style: MarkStyle, name: str, facts: dict[str, str]
 ) -> list[PlotSeries]:
-    """Endpoints with intervals, joined along the axis, and published ones as diamonds. rows: of one pair and split."""
+    """Return endpoints with intervals, joined along the axis, and published ones as diamonds. rows: of one pair and
+    split."""
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
     places = np.arange(len(rows))
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
@@ -191,7 +194,7 @@ def endpoint_series(
 
 
 def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """One panel: from the base model to the trained one, a line per pair and split."""
+    """Draw one panel with a line from the base model to the trained one for each pair and split."""
     numbers = endpoints[endpoints["experiment"].isin(["base", experiment.name]) & endpoints["pair"].isin(pairs)]
     series, shapes = [], []
     for (split, colour), shift in zip(_SPLIT_COLOURS.items(), (-0.17, 0.17), strict=True):
@@ -219,7 +222,7 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
 
 
 def agreement_figure(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
-    """Our against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each
+    """Draw measured against published Pass@1 of endpoints that have both, train beside test. errors: lines for each
     split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))
     markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
@@ -242,7 +245,7 @@ def agreement_figure(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Dra
 
 
 def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """The four axes of the paper side by side: endpoints of a few pairs, test solid and train dashed."""
+    """Draw four experiments of the paper side by side: endpoints of a few pairs, test solid and train dashed."""
     experiments = [EXPERIMENTS[name] for name in OVERVIEW if name in set(endpoints["experiment"])]
     numbers = endpoints[endpoints["experiment"].isin(OVERVIEW) & endpoints["pair"].isin(pairs)]
     colours = dict(zip(pairs, PALETTE, strict=False))

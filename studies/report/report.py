@@ -1,11 +1,11 @@
-"""The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a
-summary for the terminal.
+"""Write the report of a study: one self-contained HTML page with every figure, table and verdict, the tables as CSV,
+and a summary for the terminal.
 
 curves      one row per run and evaluation: columns of
             rftlab.studies.data.runs.runner.Results; a run that diverged has fewer rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where
             undefined; the base model has the experiment and cell 'base'
-findings    those of rftlab.studies.data.results.claims.judge
+findings    returned by rftlab.studies.data.results.claims.judge
 """
 
 import hashlib
@@ -60,31 +60,31 @@ from rftlab.studies.report.svg import chart_html
 
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
 SAMPLES = {"gsm8k": "in-sample", "math": "in-sample"}
-"""Which published endpoints were in view when the simulator's parameters were chosen, by data set: all."""
+"""Data sets whose published endpoints were known when the simulator's parameters were chosen: all."""
 FITTED = "The simulator's parameters were fitted to these published numbers, so that small errors are no foresight."
 FLOOR = "95% intervals are over seeds, and not corrected for the number of claims."
 FAR = 0.05
-"""Differences to the paper above this are marked in the tables."""
+"""Difference from the paper above which a number is marked in the tables."""
 TEMPLATES = Path(__file__).parent / "templates"
 Plan = Callable[[], Drawn]
-"""A figure that is still to be drawn."""
+"""Function that draws a figure when it is called."""
 
 
 class ReportPart(NamedTuple):
-    """The runs of one level in a report."""
+    """Runs of one level in a report."""
 
     level: Level
     curves: pd.DataFrame
     endpoints: pd.DataFrame
     findings: list[ClaimFinding]
     diverged: list[str]
-    """A line for each run that diverged."""
+    """Lines about runs that diverged, one for each."""
     changed: str = ""
-    """The settings that differ from the pairs', in words."""
+    """Settings that differ from those of the pairs, in words."""
 
     @property
     def pairs(self) -> list[str]:
-        """Its pairs, those of a data set together."""
+        """Pairs of the runs, those of a data set together."""
         return [pair for group in by_dataset(self.curves["pair"].unique()).values() for pair in group]
 
 
@@ -99,11 +99,11 @@ def write_report(
     public: str = "",
     progress: Callable[[int, int], object] = noop,
 ) -> Path:
-    """Draws all figures into folder/figures and writes endpoints.csv, gains.csv, findings.csv and report.html.
+    """Draw all figures into folder/figures, and write endpoints.csv, gains.csv, findings.csv and report.html.
 
-    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: called when
-    all figures are drawn, HTML of the section on theory checks. public: that on public runs, if any. `progress` hears
-    (figures done, of how many).
+    main: the runs that the report is about. beside: runs of another level that are shown next to them, if any. theory:
+    a function that is called when all figures are drawn, and returns HTML of the section on theory checks. public: HTML
+    of the section on public runs, if any. progress: called with the number of drawn figures and of all.
     """
     parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
     findings = [f for part in parts.values() for f in part.findings]
@@ -139,8 +139,9 @@ def write_report(
 
 
 def terminal_summary(parts: list[ReportPart], console: Console) -> None:
-    """Print the verdicts as a matrix of claims and pairs with their counts. Then print how sure they are, and what was
-    fitted: the mean absolute errors of the first part, and whether these are fair."""
+    """Print the verdicts as a matrix of claims and pairs, with counts and their certainty. Then print the mean absolute
+    errors of the first part against the paper, whether it was fitted to these numbers, and whether the comparison is
+    fair."""
     show_claims(console, [(part.level, part.findings, bool(part.changed)) for part in parts])
     console.print(FLOOR)
     errors = agreement(parts[0].endpoints)
@@ -155,7 +156,7 @@ def terminal_summary(parts: list[ReportPart], console: Console) -> None:
 
 
 def unfair(part: ReportPart) -> str:
-    """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there
+    """Return why a part's numbers cannot be compared fairly with the published ones; "" where they can, or where there
     are none."""
     rounds = int(part.curves["planned_rounds"].max())
     if part.changed:
@@ -188,7 +189,7 @@ def _dataset_title(dataset: str, level: Level) -> str:
 
 
 def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[str, Plan]:
-    """Every figure by name. Figures without anything to show are left out."""
+    """Return every figure that has something to show, by name."""
     plans: dict[str, Plan] = {}
     for prefix, part in parts.items():
         if any(e.name in figures.OVERVIEW for e in experiments):
@@ -207,7 +208,7 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
 
 
 def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int], object]) -> dict[str, Markup]:
-    """Draws and saves every figure; each as a part of a page, by name."""
+    """Draw and save every figure; return each as a part of a page, by name."""
     shown = {}
     for done, (name, plan) in enumerate(plans.items()):
         progress(done, len(plans))
@@ -217,14 +218,14 @@ def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int]
 
 
 def draw(folder: Path, name: str, drawn: Drawn) -> Markup:
-    """Saves a figure; returns it as a part of a page."""
+    """Save a figure, and return it as a part of a page."""
     chart, numbers = drawn
     save_chart(chart, folder, name, numbers)
     return chart_html(chart)
 
 
 def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
-    """Return the lines on errors of each split in the titles of the agreement figure."""
+    """Return the lines about errors of each split for the titles of the agreement figure."""
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for row in agreement(endpoints).itertuples():
         lines[row.split].append(f"MAE {_dataset_title(row.dataset, level)} {row.mae:.3f} (n = {row.cells})")
@@ -245,8 +246,8 @@ def _tables(part: ReportPart, gained: pd.DataFrame, experiments: list[Experiment
 
 
 def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
-    """Rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is shown
-    below the base model."""
+    """Return the rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is
+    shown below the base model."""
     names = ["base", experiment.name] if len(experiment.cells) == 1 else [experiment.name]
     chosen = endpoints[endpoints["experiment"].isin(names)]
     known = {(row.cell, row.pair, row.split): row for row in chosen.itertuples()}
@@ -260,7 +261,7 @@ def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[
 
 
 def signed(value: float) -> str:
-    """A number with its sign."""
+    """Return a number with its sign as text."""
     return f"{value:+.3f}".replace("-", "−")
 
 
@@ -271,7 +272,7 @@ def script() -> str:
 
 
 def template(name: str) -> Template:
-    """A page template, with the filters and names that all pages share; what it is given is escaped."""
+    """Return a page template, with the filters and names that all pages share; values passed to it are escaped."""
     environment = Environment(
         autoescape=True,
         loader=FileSystemLoader(TEMPLATES),

@@ -1,4 +1,4 @@
-"""A chart as inline SVG for a page: real text, colours for light and dark, and the numbers of each mark in reach.
+"""Write a chart as inline SVG for a page: real text, colours for light and dark pages, and the numbers of each mark.
 
 A panel is a picture of its own, so that panels wrap on a narrow screen. Each series carries `data-v`, rows [left, top,
 x, y, low, high] in the picture's units and in those of the axes, which page.js shows under the pointer; without scripts
@@ -26,12 +26,13 @@ from rftlab.studies.report.chart import (
 )
 
 WIDTH, HEIGHT, ROW = 360, 196, 17
-"""Of a panel, in its own units, which are pixels where it has 360 of them; and of a line of names."""
+"""Width and height of a panel and height of a row of names, in the panel's units: pixels where it is 360 pixels
+wide."""
 _TOP, _RIGHT, _LETTER, _MAX_LABEL = 9, 12, 5.9, 24
 _PALE = 0.62
-"""Lightness that colours have at least on a dark page."""
+"""Least lightness of colours on a dark page."""
 MAX_POINTS = 12_000
-"""The most points of a chart; where there are more, lines keep every second, third ... point, and the files have
+"""Largest number of points of a chart. A chart with more draws every second, third ... point of a line; the files have
 all."""
 _DASHES = {"--": "5 3", ":": "1.5 2.5", "-.": "6 2 1.5 2"}
 _SHAPES = {
@@ -48,7 +49,7 @@ _OPEN = ("|", "_", "x", "+")
 
 
 def chart_html(chart: Chart) -> Markup:
-    """Legend and panels of a chart as HTML."""
+    """Return the legend and panels of a chart as HTML."""
     shown = [(panel, axes) for panel, axes in zip(chart.panels, resolve(chart), strict=True) if panel and axes]
     total = sum(len(one.x) for panel, _ in shown for one in panel.series)
     # rounded up, so that the whole chart stays below the limit
@@ -109,14 +110,14 @@ def _panel(panel: Panel, x: ResolvedAxis, y: ResolvedAxis, step: int) -> Markup:
 
 
 class _Place(NamedTuple):
-    """Where the numbers of a panel lie in its picture."""
+    """Mapping from the numbers of a panel to places in its picture."""
 
     x: ResolvedAxis
     y: ResolvedAxis
     box: tuple
 
     def pixels(self, x: np.ndarray, y: np.ndarray, slack: float = 0.02) -> np.ndarray:
-        """Return places (n, 2) in the picture's units; what lies outside of the panel stands at its edge."""
+        """Return places (n, 2) in the picture's units; points outside of the panel are put at its edge."""
         left, top, width, tall = self.box
         across, up = (np.clip(a.fractions(v), -slack, 1 + slack) for a, v in ((self.x, x), (self.y, y)))
         return np.stack([left + across * width, top + (1 - up) * tall], axis=-1)
@@ -159,7 +160,8 @@ def _axes(x_axis: ResolvedAxis, y_axis: ResolvedAxis, box: tuple, height: float,
 
 
 def _text(x: float, y: float, text: str, more: Markup) -> Markup:
-    """A label in one line; a long one is cut in its middle, because ends tell names apart, and whole in its title."""
+    """Return a label in one line. A long one is cut in its middle, because the ends of names differ, and its title has
+    it all."""
     room = 44 if "axis" in more else _MAX_LABEL
     first = " · ".join(text.split("\n")) if len(text) < 200 else text[:200]
     shown = first if len(first) <= room else f"{first[: room // 2]}…{first[1 - room + room // 2 :]}"
@@ -177,7 +179,7 @@ def _remark(remark: Remark, place: _Place) -> Markup:
 
 
 def _points(pixels: np.ndarray) -> str:
-    """A line through points, broken where one is not finite."""
+    """Return the path of a line through points, broken where one is not finite."""
     parts, pen = [], "M"
     for x, y in pixels:
         known = isfinite(x) and isfinite(y)
@@ -188,7 +190,7 @@ def _points(pixels: np.ndarray) -> str:
 
 
 def shade(colour: str) -> tuple[str, str]:
-    """A colour on a light page and on a dark one."""
+    """Return a colour for a light page and for a dark one."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, light, saturation = colorsys.rgb_to_hls(red, green, blue)
     pale = colorsys.hls_to_rgb(hue, max(light, _PALE), saturation)
@@ -272,12 +274,12 @@ def _rows(one: PlotSeries, place: _Place, pixels: np.ndarray, at: np.ndarray) ->
 
 
 def _named(axis: ResolvedAxis, value: float) -> str | float | int | None:
-    """Return the name of a value on its axis; marks that share a place share its name."""
+    """Return the name of a value on its axis, or the value; marks that share a place share its name."""
     return axis.names.get(round(value), _short(value)) if axis.names and isfinite(value) else _short(value)
 
 
 def _short(value: float) -> float | int | None:
-    """A number as it is shown: five digits, null where there is none."""
+    """Return a number with five digits as it is shown; None where there is none."""
     if not isfinite(value):
         return None
     short = float(f"{value:.5g}")

@@ -1,9 +1,9 @@
-"""Statements about RFT estimators, each with an experiment that decides it: algebra, variance, dynamics, batched
-regret, parts of published recipes, evaluation.
+"""Statements about RFT estimators, each with an experiment that tests it: algebra, variance, dynamics, batched regret,
+parts of published recipes, evaluation.
 
-The statements of the checks are in assets/theory.toml. A check (studies/theory/check.py) compares what a formula says
-with what the estimators of `shared` and the simulator do; it also runs on its mutants, wrong estimators, on which its
-claims must fail. Ids T and S are the statements of the study, D those that were derived for it.
+The statements of the checks are in assets/theory.toml. A check (studies/theory/check.py) compares a formula with the
+estimators of `shared` and with the simulator. It also runs on its mutants, wrong estimators, on which its claims must
+fail. Ids T and S are the statements of the study, D those that were derived for it.
 """
 
 from rftlab.studies.theory import algebra, dynamics, effective, recipes, regret, replay, variance

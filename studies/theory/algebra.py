@@ -1,6 +1,5 @@
-"""Estimator algebra, T1 to T9, T31, D3 and D38: what the mean gradient of an estimator is, as a factor W(p) on the
-gradient of the pass rate, and which objective it climbs where that is not the pass rate.
-"""
+"""Check estimator algebra (T1 to T9, T31, D3 and D38): the mean gradient of an estimator as a factor W(p) on the
+gradient of the pass rate, or the objective that it climbs where that is not the pass rate."""
 
 from dataclasses import replace
 
@@ -39,12 +38,12 @@ from rftlab.studies.theory.models import (
 )
 
 FOUR_ARMS = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
-"""A softmax over four arms, two of them correct; its greedy arm is wrong."""
+"""Softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
 @theory_check("T1")
 def unbiased(mutant: int) -> Claims:
-    """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean.
+    """Yield the claims of T1. ReMax's baseline, the greedy response's reward, is a baseline set of that mean.
 
     Mutant 2 has the scores e_a in place of e_a - pi.
     """
@@ -74,7 +73,7 @@ def unbiased(mutant: int) -> Claims:
 
 @theory_check("T2")
 def group_mean(mutant: int) -> Claims:
-    """T2."""
+    """Yield the claims of T2, by enumeration of groups and of batches."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, reinforce_with(Advantage("batch_mean")))
     for size in range(2, 6):
         yield exact(
@@ -89,8 +88,8 @@ def group_mean(mutant: int) -> Claims:
 
 
 def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> list[float]:
-    """W of each context of a batch with pass rates `rates`, by enumeration of all batches of `size` rollouts of
-    each."""
+    """Return W of each context of a batch with pass rates `rates`, by enumeration of all batches with `size` rollouts
+    of each context."""
     p, n = np.repeat(rates, size), len(rates) * size
     group, starts, logp, total = np.repeat(np.arange(len(rates)), size), np.arange(n + 1), np.zeros(n), np.zeros(n)
     for rewards in all_groups(2, n).astype(np.float64):
@@ -102,7 +101,8 @@ def batch_factors(estimator: Estimator, rates: tuple[float, ...], size: int) -> 
 
 @theory_check("T3")
 def group_std(mutant: int) -> Claims:
-    """T3. K <= 5 by enumeration of all groups of a four-arm softmax, more by counts; K -> inf by extrapolation."""
+    """Yield the claims of T3: K <= 5 by enumeration of groups of a four-arm softmax, more by counts, K -> inf by
+    extrapolation."""
     p, u = FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
     closed = {2: 1.0, 3: np.sqrt(2), 4: np.sqrt(3) - (2 * np.sqrt(3) - 3) * u, 5: float(zscore_factor(5, p, 0))}
     for size, factor in closed.items():
@@ -131,7 +131,7 @@ def group_std(mutant: int) -> Claims:
 
 @theory_check("T4")
 def std_direction(mutant: int) -> Claims:
-    """T4."""
+    """Yield the claims of T4, for one advantage at two pass rates."""
     ratio = {2: 1.0, 3: 1.0, **{size: float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)) for size in (4, 8)}}
     for size, expected in ratio.items():
         advantage, rates = MEAN if mutant == 1 else zscore(1), [0.05, 0.5]
@@ -142,13 +142,13 @@ def std_direction(mutant: int) -> Claims:
 
 
 def silent_chance(estimator: Estimator, size: int, p) -> np.ndarray:
-    """Chance that a group has no advantage but 0."""
+    """Return the chance that all advantages of a group are 0."""
     return binomial(size, p) @ (by_count(estimator, size).squares == 0.0)
 
 
 @theory_check("T5")
 def zero_signal(mutant: int) -> Claims:
-    """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
+    """Yield the claims of T5, over Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
     advantage = RAW if mutant else reinforce_with(Advantage("group_mean", "group_std"))
     yield exact("p=.95, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.95)))
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
@@ -162,10 +162,10 @@ def zero_signal(mutant: int) -> Claims:
 
 @theory_check("T6")
 def batch_std(mutant: int) -> Claims:
-    """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of
-    advantages (whitened).
+    """Yield the claims of T6, from 40 batches of 5000 contexts with uniform pass rates. Advantages are divided by the
+    batch's standard deviation of rewards (LitePPO) or of advantages (whitened).
 
-    Each comparison allows a relative bias of 0.1%, for a batch is finite.
+    Each comparison allows a relative bias of 0.1%, because a batch is finite.
     """
     batches, size, rng = (40, 5000), 4, np.random.default_rng(6)
     p = rng.random((*batches, 1))
@@ -191,8 +191,8 @@ def batch_std(mutant: int) -> Claims:
 
 @theory_check("D38")
 def reward_flips(mutant: int) -> Claims:
-    """D38. Every arm counts twice, as passed and as failed by the verifier. Its pass rate p' = a + (1-a-b) p has a
-    gradient that is 1-a-b times that of p; where a + b is beyond 1 it teaches what is wrong."""
+    """Yield the claims of D38. Every arm is split in two, passed and failed by the verifier. The pass rate p' = a +
+    (1-a-b) p has a gradient that is 1-a-b times that of p; where a + b exceeds 1, training moves to wrong answers."""
     size, rest, p, (probs, right, scores) = 4, 0.0, FOUR_ARMS.pass_rate, FOUR_ARMS
     for a, b in ((0.2, 0.0), (0.0, 0.3), (0.2, 0.3), (0.6, 0.7)):
         passed = np.where(right == 1, 1 - b, [0, a / 2, a, 0] if mutant == 3 else a)
@@ -209,12 +209,13 @@ def reward_flips(mutant: int) -> Claims:
 
 
 P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
-"""T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
+"""Pass rates and slopes for T7: two contexts share theta, context A with logit theta, context B with logit -4.5 theta -
+ln 19; theta is 0."""
 
 
 @theory_check("T7")
 def downhill(mutant: int) -> Claims:
-    """T7."""
+    """Yield the claims of T7, on two contexts that share a parameter."""
     advantage, push = MEAN if mutant == 1 else zscore(1), SLOPE * P * (1 - P)
     true = float(push @ measured_factor(zscore(1) if mutant == 2 else RAW, 8, P))
     yield exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)
@@ -229,7 +230,7 @@ def downhill(mutant: int) -> Claims:
 
 
 def pkpo(k: int, loo: bool = False) -> Estimator:
-    """PKPO's credit for k responses; `loo` takes off what the group would pass without the response."""
+    """Return the estimator with PKPO's credit for k responses; `loo` subtracts pass@(k-1) of the other responses."""
     return reinforce_with(Advantage("leave_one_out" if loo else "none", credit="pass_at_k", k=k))
 
 
@@ -238,7 +239,7 @@ BEST_MINUS_SECOND = reinforce_with(Advantage("second_best"))
 
 @theory_check("T8")
 def pass_at_k_gradient(mutant: int) -> Claims:
-    """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
+    """Yield the claims of T8; J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
     p, rest, missed = FOUR_ARMS.pass_rate, 0.0, mutant == 3
     policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
     # complex step: the imaginary part over 1e-30 is the derivative, without the cancellation of a difference
@@ -267,7 +268,7 @@ def pass_at_k_gradient(mutant: int) -> Claims:
 
 @theory_check("T9")
 def minimalist(mutant: int) -> Claims:
-    """T9. Groups of two, one right and one wrong, over a range of ratios."""
+    """Yield the claims of T9, from groups of two, one right and one wrong response, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
     plain = replace(MEAN if mutant else RAW, surrogate=preset("minimalist").surrogate)
     rewards, group, starts = np.tile([1.0, 0.0], 60), np.repeat(np.arange(60), 2), np.arange(121)
@@ -289,7 +290,7 @@ def minimalist(mutant: int) -> Claims:
 
 @theory_check("D3")
 def ceiling(mutant: int) -> Claims:
-    """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
+    """Yield the claims of D3: the bounds on a grid of pass rates, and how nearly its two ends reach them."""
     p, advantage = np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
     if mutant == 2:
         advantage = reinforce_with(replace(advantage.advantage, baseline="leave_one_out"))
@@ -305,13 +306,13 @@ def ceiling(mutant: int) -> Claims:
 
 
 SPELLED, LENGTHS = softmax_policy([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
-"""T31: a short and a long right answer, a short and a long wrong one, and their lengths in tokens."""
+"""Policy and lengths in tokens of T31: a short and a long right answer, a short and a long wrong one."""
 SEQUENCE, CONSTANT = Aggregation("seq_mean_token_mean"), Aggregation("seq_mean_token_sum", length=9.0)
-"""Mean over responses of their mean over tokens (GRPO), and of their sums over a constant length (Dr. GRPO)."""
+"""Mean over responses of their mean over tokens (GRPO), and of their sums over a constant length (Dr. GRPO), in T31."""
 
 
 def spelled_gradient(estimator: Estimator, arms: np.ndarray, size: int) -> np.ndarray:
-    """Gradient (d,) of one batch of responses (n,) in groups of `size`, each as long as its arm."""
+    """Return the gradient (d,) of one batch of responses (n,) in groups of `size`, each as long as its arm."""
     starts = np.concatenate([[0], np.cumsum(LENGTHS[arms])])
     logp = np.zeros(starts[-1])
     logp[starts[:-1]] = np.log(SPELLED.probs[arms])
@@ -320,15 +321,15 @@ def spelled_gradient(estimator: Estimator, arms: np.ndarray, size: int) -> np.nd
 
 
 def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
-    """Mean gradient (d,) of one group, over all that can come out."""
+    """Return the mean gradient (d,) of one group, by enumeration of all groups."""
     groups = all_groups(LENGTHS.size, size)
     return SPELLED.probs[groups].prod(axis=1) @ [spelled_gradient(estimator, group, size) for group in groups]
 
 
 @theory_check("T31")
 def length_bias(mutant: int) -> Claims:
-    """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
-    E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""
+    """Yield the claims of T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is
+    (K-1)/K times E[r s/|o|] - p E[s/|o|]. E[f s] is the gradient of E[f]."""
     size, probs, p = 3, SPELLED.probs, SPELLED.pass_rate
     by_length, total, raw, mean = SEQUENCE, Aggregation("token_mean"), RAW, MEAN
     fixed, alone = CONSTANT, total

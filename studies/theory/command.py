@@ -1,4 +1,4 @@
-"""The theory command: runs checks, or their mutants, and prints what was expected beside what was measured."""
+"""Run theory checks or their mutants, and print expected beside measured numbers (`rftlab theory`)."""
 
 import time
 from collections import Counter
@@ -28,30 +28,30 @@ from rftlab.studies.theory.check import (
 
 COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 CAUGHT = {FAIL: "green", PASS: "red", INCONCLUSIVE: "red"}
-"""Colours of the verdict on a mutant, which ought to fail."""
+"""Colours of the verdict on a mutant, which should be FAIL."""
 SLOW = 8
-"""A slow check takes about this many times as long as a fast one."""
+"""Duration of a slow check in that of a fast one, roughly."""
 
 
 class Result(NamedTuple):
-    """The result of a check or of one of its mutants."""
+    """Result of a check or of one of its mutants."""
 
     check: Check
     comparisons: list[MeasuredValue]
     verdict: str
-    """Of a mutant: FAIL where every claim that it must break fails."""
+    """Verdict; of a mutant it is FAIL where every claim that it must break fails."""
     seconds: float
     mutant: int = 0
-    """Which of the check's mutants ran, from 1; 0 is the check itself."""
+    """Number of the check's mutant that ran, from 1; 0 is the check itself."""
 
     @property
     def named(self) -> list[MeasuredValue]:
-        """The comparisons that decide: all of a check's, and those that a mutant must break."""
+        """Comparisons that decide: all of a check's, or those that a mutant must break."""
         return self.check.mutants[self.mutant - 1].named(self.comparisons) if self.mutant else self.comparisons
 
 
 def run_check(check: Check, mutant: int = 0) -> Result:
-    """Run one check, or its n-th mutant."""
+    """Run a check, or its n-th mutant."""
     began = time.perf_counter()
     comparisons = check.experiment(mutant)
     verdict = verdict_on_mutant(check.mutants[mutant - 1], comparisons) if mutant else worst_verdict(comparisons)
@@ -61,7 +61,7 @@ def run_check(check: Check, mutant: int = 0) -> Result:
 def run_all(
     checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = noop
 ) -> list[Result]:
-    """Run checks, or all their mutants, in order; `tell` hears of each check before and after."""
+    """Run checks, or all their mutants, in order; `tell` is called before and after each check."""
     results = []
     for check in checks:
         tell(check, False)
@@ -71,7 +71,7 @@ def run_all(
 
 
 def selected_checks(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all") -> list[Check]:
-    """The checks of these ids (none: every one) and of this tier. Raises UserError where an id is unknown."""
+    """Return the checks with these ids (none: all) and of this tier. Raises UserError for unknown ids or no check."""
     known = {check.id: check for group in GROUPS.values() for check in group}
     wanted = [name.upper() for name in ids]
     for name, given in zip(wanted, ids, strict=True):
@@ -86,7 +86,7 @@ def selected_checks(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] =
 
 
 def grouped(results: list[Result]) -> dict[str, list[Result]]:
-    """Results by the title of their group, in the order of the groups; empty groups are left out."""
+    """Return results by the title of their group, in the order of the groups; empty groups are left out."""
     groups = {
         title: [result for check in checks for result in results if result.check.id == check.id]
         for title, checks in GROUPS.items()
@@ -95,12 +95,12 @@ def grouped(results: list[Result]) -> dict[str, list[Result]]:
 
 
 def headline(result: Result) -> MeasuredValue | None:
-    """The comparison that decides: the first with the verdict of all."""
+    """Return the first comparison with the verdict of the whole result."""
     return next((c for c in result.named if c.verdict == result.verdict), None)
 
 
 def count_line(results: list[Result]) -> str:
-    """The count line: how many checks, how many of each verdict, how long."""
+    """Return the line that counts checks and verdicts, with the time they took."""
     counts = Counter(result.verdict for result in results)
     return (
         f"{len(results)} checks: {', '.join(f'{counts[v]} {v}' for v in COLOURS)} in "
@@ -113,7 +113,7 @@ def _table(*columns: str) -> Table:
 
 
 def _show_check(console: Console, result: Result, whole: bool) -> None:
-    """A check: verdict, statement and formula, then its comparisons (all of them, or the one that decides)."""
+    """Print a check: verdict, statement and formula, then its comparisons (all of them, or the one that decides)."""
     check, shown = result.check, result.comparisons if whole else [c for c in [headline(result)] if c]
     verdict, seconds = (f"{result.verdict}  ", COLOURS[result.verdict]), (f"  {result.seconds:.2f} s", "dim")
     console.print(Text.assemble((f"{check.id:<4}", "bold"), verdict, check.statement, seconds))
@@ -135,7 +135,7 @@ def _show_check(console: Console, result: Result, whole: bool) -> None:
 
 
 def _mutant_table(results: list[Result]) -> Table:
-    """One row per mutant, with the comparison that gives it away."""
+    """Return a table with a row per mutant and the comparison that reveals it."""
     table = _table("id", "mutant", "given away by", "expected", "measured", "verdict")
     for result in results:
         c = headline(result)
@@ -148,8 +148,8 @@ def _mutant_table(results: list[Result]) -> Table:
 def theory(
     console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool
 ) -> int:
-    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not break a claim that
-    it must break, or a claim is broken by no mutant. Named checks show every comparison."""
+    """Run checks and print them. Returns status 1 where a check FAILs, or with `mutants` where a mutant does not break
+    a claim that it must break, or no mutant breaks a claim. Named checks show every comparison."""
     checks = selected_checks(ids, tier)
     with Bar(console, quiet) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))

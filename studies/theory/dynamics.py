@@ -1,4 +1,4 @@
-"""Dynamics of learning: the start, learnability, times, plateaus, end phases, Adam and KL fixed points."""
+"""Check the dynamics of learning: the start, learnability, times, plateaus, end phases, Adam and KL fixed points."""
 
 from dataclasses import replace
 from functools import partial
@@ -40,7 +40,7 @@ from rftlab.studies.theory.models import (
 
 
 def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: float) -> int:
-    """Rounds after which the chance that no trained rollout has succeeded yet is at most delta."""
+    """Return the rounds after which the chance that no trained rollout has succeeded yet is at most delta."""
     return int(np.ceil(np.log(delta) / (batch_size * rollouts * np.log1p(-p0))))
 
 
@@ -53,8 +53,8 @@ def events(
     replicas: int,
     support: int = 0,
 ):
-    """Successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs that never move
-    (rate 0)."""
+    """Return the number of successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs
+    that never move (rate 0)."""
     learners = Learners(*two_arms(p0, replicas * batch_size), estimator, rollouts, rate=0.0, support=support)
     successes, moves = np.zeros((2, rounds, replicas))
     for r in range(rounds):
@@ -65,7 +65,7 @@ def events(
 
 
 def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60, support: int = 0) -> float:
-    """Largest fall of a learner's pass rate at one update, over 100 learners of four arms."""
+    """Return the largest fall of a learner's pass rate at one update, over 100 learners of four arms."""
     logits = np.random.default_rng(1).standard_normal((100, 4))
     learners = Learners(
         logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, rollouts, rate=0.3, support=support
@@ -79,8 +79,8 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
 
 @theory_check("T24")
 def start(mutant: int) -> Claims:
-    """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update: of the raw reward
-    with one and with two correct arms, and of the group mean with support rollouts."""
+    """Yield the claims of T24, from replicated starts in the simulator, and from the largest fall of a pass rate at one
+    update: with the raw reward and one or two correct arms, and with the group mean and support rollouts."""
     replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
     successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
     exchanged = mutant == 2
@@ -103,8 +103,8 @@ def start(mutant: int) -> Claims:
 
 
 def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
-    """Mean gradient of one parameter that is added to logit p of every context, in the simulator: its format
-    parameter, all arms correct."""
+    """Return the mean gradient of a parameter that is added to logit p of every context in the simulator: its format
+    parameter, with all arms correct."""
     n, rate = p.size, 1e-9
     base = make_contexts(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
     design = Design(n, 4, estimator=RLOO, rounds=1, eval_every=1)
@@ -115,14 +115,14 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
 
 
 def beta_moment(a: float, b: float, right: int, wrong: int) -> float:
-    """E[p^right q^wrong] for p ~ Beta(a, b). Without right ones it is the share of contexts that are never solved in so
-    many rollouts, which falls as a power, wrong^-a."""
+    """Return E[p^right q^wrong] for p ~ Beta(a, b). With right = 0 it is the share of contexts that are never solved in
+    so many rollouts, which falls as a power, wrong^-a."""
     return float(np.exp(betaln(a + right, b + wrong) - betaln(a, b)))
 
 
 @theory_check("T25")
 def learnability(mutant: int) -> Claims:
-    """T25. Exact expected updates over Beta distributions of mean .25, and the simulator's gradients."""
+    """Yield the claims of T25: exact expected updates over Beta distributions of mean .25, and simulated gradients."""
     learned = {}
     for size in (0.02, 2.0, 100.0):
         a, b = size / 4, size * 3 / 4
@@ -142,7 +142,7 @@ def learnability(mutant: int) -> Claims:
 
 @theory_check("D24")
 def planning(mutant: int) -> Claims:
-    """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
+    """Yield the claims of D24: replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
     trained, counted = 1 + support if mutant == 1 else 1, 0 if mutant == 2 else support
     plan = rounds_for_first_success(p0, batch_size, trained, delta) + (mutant == 2)
@@ -163,23 +163,24 @@ def planning(mutant: int) -> Claims:
 
 
 def reinforce_clock(p: float) -> float:
-    """F(p): REINFORCE learns from p0 to p1 in the time F(p1) - F(p0)."""
+    """Return F(p), where REINFORCE learns from p0 to p1 in the time F(p1) - F(p0)."""
     return 2 * logit(p) - 1 / p + 1 / (1 - p)
 
 
 def grpo_clock(p: float) -> float:
-    """As `reinforce_clock`, for GRPO with infinitely many rollouts."""
+    """Return F(p) as `reinforce_clock` does, for GRPO with infinitely many rollouts."""
     return 2 * (2 * p - 1) / np.sqrt(p * (1 - p))
 
 
 def grpo_time(k: int, p0: float) -> float:
-    """Time of GRPO with K rollouts (sample std) from p0 to one half, by its formula."""
+    """Return the time of GRPO with K rollouts (sample std) from p0 to one half, by its formula."""
     return float(quad(lambda p: 1 / (zscore_factor(k, p) * (p * (1 - p)) ** 2), p0, 0.5, epsabs=0, epsrel=1e-12)[0])
 
 
 @theory_check("T19")
 def time_of_learning(mutant: int) -> Claims:
-    """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
+    """Yield the claims of T19, from exact expected flows from .01 in the one-logit model and with four arms, and from
+    simulated learners that start at .05."""
     limit, finite = (MEAN, MEAN) if mutant == 1 else (GRPO_POPULATION, GRPO)
     slow, fast = (logit, reinforce_clock) if mutant == 2 else (reinforce_clock, logit)
     raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (slow, grpo_clock, fast))
@@ -209,7 +210,7 @@ def time_of_learning(mutant: int) -> Claims:
 
 
 def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
-    """Time to learn from each base pass rate p0 (m,) to .5, by estimator, from exact expected flows."""
+    """Return the time to learn from each base pass rate p0 (m,) to .5, by estimator, from exact expected flows."""
     order = np.argsort(p0)[::-1]
     theta = logit(np.concatenate([[0.5], np.asarray(p0, dtype=np.float64)[order]]))
     grpo, limit = (MEAN, MEAN) if mutant == 1 else (GRPO, GRPO_POPULATION)
@@ -231,7 +232,7 @@ def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
 
 @theory_check("T20")
 def plateau_exponents(mutant: int) -> Claims:
-    """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
+    """Yield the claims of T20 between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
     p0 = np.array([1e-6, 1e-5])
     times = plateau_times(p0, mutant)
     slope = {name: float(np.diff(np.log(t))[0] / np.diff(np.log(p0))[0]) for name, t in times.items()}
@@ -246,7 +247,7 @@ def plateau_exponents(mutant: int) -> Claims:
 
 @theory_check("T21")
 def end_phase(mutant: int) -> Claims:
-    """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
+    """Yield the claims of T21: exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
     q, k = 1e-6, 8 if mutant == 1 else np.inf
     first, last = ((GRPO_POPULATION, np.inf), (RAW, 1)) if mutant == 2 else ((RAW, 1), (GRPO, 8))
     raw, limit, finite = (
@@ -262,7 +263,7 @@ def end_phase(mutant: int) -> Claims:
 
 
 def spike(kind: OptimizerKind, first: int) -> float:
-    """How far, in rates, one isolated gradient of 3.7 at update `first` moves a parameter."""
+    """Return how far, in learning rates, a single gradient of 3.7 at update `first` moves a parameter."""
     rates = optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
     gradient, mean, square, theta = np.full(1, 3.7), *np.zeros((3, 1))
     for step in range(first, first + 400):
@@ -271,7 +272,7 @@ def spike(kind: OptimizerKind, first: int) -> float:
 
 
 def sparse_drift(kind: OptimizerKind, chance: float) -> np.ndarray:
-    """Drift per update, in rates, of 200 parameters whose gradient is 1 with this chance and else 0."""
+    """Return the drift per update, in learning rates, of 200 parameters with gradient 1 at this chance, else 0."""
     rng, moment = np.random.default_rng(0), np.full(200, chance)
     gradients = ([(rng.random(200) < chance).astype(np.float64)] for _ in range(2500))
     return steady_drift(kind, gradients, moment, moment.copy(), 500, 2500)
@@ -279,7 +280,7 @@ def sparse_drift(kind: OptimizerKind, chance: float) -> np.ndarray:
 
 @theory_check("T22")
 def adam(mutant: int) -> Claims:
-    """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
+    """Yield the claims of T22: learners with gradients a constant factor apart, single spikes, sparse gradients."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
     finals = []
     long = replace(MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
@@ -301,7 +302,7 @@ def adam(mutant: int) -> Claims:
 
 
 def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
-    """Lowest pass rate above p0 at which the expected update vanishes; 1 where it is positive throughout."""
+    """Return the lowest pass rate above p0 at which the expected update vanishes; 1 where it is positive throughout."""
     reference = float(logit(p0))
     theta = reference + np.arange(0.0, 30.0, 0.02)
     # a grid first: brentq needs a change of sign, and would find any of several roots
@@ -313,12 +314,12 @@ def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
 
 
 def with_kl(kind: KLKind, beta: float, advantage: Estimator = RAW, place: KLPlace = "loss") -> Estimator:
-    """An estimator with a KL penalty."""
+    """Return an estimator with a KL penalty."""
     return replace(advantage, kl=KL(kind, beta, place=place))
 
 
 def forward_kl_point(beta: float, p0: float) -> float:
-    """Fixed point of the raw reward with the differentiated k3 penalty, by its formula."""
+    """Return the fixed point of the raw reward with the differentiated k3 penalty, by its formula."""
     return float(((1 - beta) + np.sqrt((1 - beta) ** 2 + 4 * beta * p0)) / 2)
 
 
@@ -327,7 +328,7 @@ KINDS: tuple[KLKind, KLKind, KLKind] = ("k1", "k2", "k3")
 
 @theory_check("T23")
 def kl_fixed_points(mutant: int) -> Claims:
-    """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
+    """Yield the claims of T23: roots of exact expected updates, gradients of KL estimators, simulated learners."""
     k1, k2, k3 = KINDS[1:] + KINDS[:1] if mutant == 2 else KINDS
     kind: KLKind = "k3" if mutant == 1 else "k2"
     start = float(logit(0.2))

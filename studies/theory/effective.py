@@ -1,7 +1,6 @@
-"""The effective batch, D31 to D37, and the split of N = B K rollouts, T13 to T15 and D1. The formulas of
+"""Check the effective batch (D31 to D37), and the split of N = B K rollouts (T13 to T15 and D1). The formulas of
 shared/effective_batch.py are measured by enumerating groups, on the optimizer, and in simulated runs. In splits
-one-logit contexts have unit features that share a part rho of their squared norm.
-"""
+one-logit contexts have unit features that share a part rho of their squared norm."""
 
 from itertools import combinations, product
 from math import sqrt
@@ -35,15 +34,16 @@ from rftlab.studies.theory.replay import replayed
 def total_variance(
     advantage: Estimator, size: int, rates: PassRates, rho: float, nuisance: float, between: bool = True
 ) -> float:
-    """N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, `nuisance` the squared norm of
-    its style score. Without `between`, the noise between contexts is left out."""
+    """Return N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, where `nuisance` is the
+    squared norm of its style score. Without `between`, the noise between contexts is left out."""
     mean, second, style = logit_moments(by_count(advantage, size), rates.values)
     common = rho * (rates.chances @ mean) ** 2 if between else rates.chances @ mean**2
     return size * float(rates.chances @ (second + nuisance * style) - common)
 
 
 def budget_terms(rates: PassRates, rho: float, nuisance: float) -> tuple[float, float, float, float]:
-    """N V = slope K + level + bend/(K-1) with RLOO, K >= 2, and `single` with the raw reward, K = 1."""
+    """Return slope, level, bend and single: N V = slope K + level + bend/(K-1) with RLOO, K >= 2, and `single` with the
+    raw reward, K = 1."""
     u = rates.mean(lambda p, q: p * q)
     square = rates.mean(lambda p, q: (p * q) ** 2)
     slope, noise = square - rho * u**2, nuisance * u
@@ -52,13 +52,13 @@ def budget_terms(rates: PassRates, rho: float, nuisance: float) -> tuple[float, 
 
 
 def predicted(size: int, terms: tuple[float, float, float, float]) -> float:
-    """N V of `budget_terms` at K = size."""
+    """Return N V at K = size from the terms of `budget_terms`."""
     slope, level, bend, single = terms
     return slope * size + level + bend / (size - 1) if size > 1 else single
 
 
 def best_size(measured: dict[int, float]) -> float:
-    """K* from three measured values: the least point of slope K + level + bend/(K-1)."""
+    """Return K* from three measured values: the minimum of slope K + level + bend/(K-1)."""
     sizes = (2, 4, 8)
     slope, _, bend = np.linalg.solve([[k, 1, 1 / (k - 1)] for k in sizes], [measured[k] for k in sizes])
     return 1 + float(np.sqrt(bend / slope)) if bend * slope > 0 else float("nan")
@@ -68,8 +68,8 @@ SIZES = (1, 2, 4, 8, 16)
 
 
 def split_claims(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> Claims:
-    """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at
-    the K of `drawn`."""
+    """Yield the claims of T13 and T14: every case (pass rates, rho, nuisance) exactly, and the last one also in drawn
+    batches of N = 48 at the K of `drawn`."""
     advantage, between = MEAN if mutant == 1 else RLOO, mutant != 2
     for name, case in cases.items():
         terms = budget_terms(*case)
@@ -89,8 +89,8 @@ def split_claims(mutant: int, cases: dict[str, tuple[PassRates, float, float]], 
 def drawn_deviations(
     advantage: Estimator, size: int, rates: PassRates, nuisance: float, n: int = 28_000, between: bool = True
 ) -> np.ndarray:
-    """N |g - E g|^2 of n batches of N = 48 rollouts on i.i.d. contexts with one feature: the parts along the logit
-    and along the style. Without `between`, E g is that of the contexts drawn."""
+    """Return N |g - E g|^2 of n batches of N = 48 rollouts on i.i.d. contexts with one feature: the parts along the
+    logit and along the style. Without `between`, E g is that of the drawn contexts."""
     rng, budget = np.random.default_rng(size), 48
     p = rng.choice(rates.values, p=rates.chances, size=(n * budget // size, 1))
     rewards = (rng.random((p.size, size)) < p).astype(np.float64)
@@ -103,7 +103,7 @@ def drawn_deviations(
 
 @theory_check("T13")
 def budget(mutant: int) -> Claims:
-    """T13."""
+    """Yield the claims of T13, for three distributions of pass rates."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
     yield from split_claims(
         mutant,
@@ -118,7 +118,7 @@ def budget(mutant: int) -> Claims:
 
 @theory_check("T14")
 def nuisance(mutant: int) -> Claims:
-    """T14. The best and the worst K of the statement, of Beta(1, 3) and of the histograms of D1, by enumeration."""
+    """Yield the claims of T14, with the best and worst K for Beta(1, 3) and for the histograms of D1 by enumeration."""
     rates, advantage, between = beta_rates(1, 3), MEAN if mutant == 1 else RLOO, mutant != 2
     yield from split_claims(
         mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8)
@@ -139,7 +139,7 @@ EXTREMES = {
     "medium": {1.0: (8, 1), 4.0: (14, 1)},
     "strong": {1.0: (5, 1), 4.0: (8, 1)},
 }
-"""T14: by distribution of pass rates and nuisance, the best K of 1 to 64 and the worst of 1, 2, 4, 8, 16."""
+"""Best K of 1 to 64 and worst K of 1, 2, 4, 8, 16 for T14, by distribution of pass rates and by nuisance."""
 
 
 POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
@@ -147,8 +147,8 @@ POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 @theory_check("T15")
 def without_replacement(mutant: int) -> Claims:
-    """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws
-    contexts anew each time."""
+    """Yield the claims of T15, from all batches of seven contexts, and the order in which the simulator visits them.
+    The mutant draws contexts with replacement."""
     n = POPULATION.size
     mean, second, _ = logit_moments(by_count(RLOO, 4), POPULATION)
     within, between = second - mean**2, mean.var()
@@ -169,7 +169,7 @@ def without_replacement(mutant: int) -> Claims:
 
 
 def integer_best(terms: tuple[float, float, float, float]) -> int:
-    """The K >= 2 of least variance, RLOO, at a fixed budget: the first with K(K-1) >= bend/slope."""
+    """Return the K >= 2 with the least variance of RLOO at a fixed budget: the first with K(K-1) >= bend/slope."""
     return max(2, int(np.ceil(0.5 + np.sqrt(0.25 + terms[2] / terms[0]) - 1e-9)))
 
 
@@ -183,7 +183,7 @@ HISTOGRAMS = {
 
 @theory_check("D1")
 def best_group_size(mutant: int) -> Claims:
-    """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
+    """Yield the claims of D1: every K from 1 to 64 by enumeration, four histograms of pass rates, three nuisances."""
     sizes = range(2, 65)
     for name, rates in HISTOGRAMS.items():
         for style in (0.0, 1.0, 4.0):
@@ -205,7 +205,8 @@ RATES = PassRates(np.array([0.1, 0.4, 0.8]), np.array([0.5, 0.3, 0.2]))
 
 
 def outcomes(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of a prompt drawn from RATES and K responses: chances (n,), and gradients (n,) in the one-logit model."""
+    """Return chances (n,) and gradients (n,) of all outcomes of a prompt drawn from RATES with K responses, in the
+    one-logit model."""
     rewards = all_groups(2, size).astype(np.float64)
     weight = weights(RAW, rewards)
     chances = [c * np.where(rewards == 1, p, 1 - p).prod(axis=1) for p, c in zip(*RATES, strict=True)]
@@ -214,7 +215,7 @@ def outcomes(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def enumerated_noise(batch_size: int, size: int) -> float:
-    """Variance of the gradient of B drawn prompts with K responses each, over all that can come out."""
+    """Return the variance of the gradient of B drawn prompts with K responses each, by enumeration of all outcomes."""
     chance, gradient = outcomes(size)
     mean = second = 0.0
     for picked in product(range(chance.size), repeat=batch_size):
@@ -225,7 +226,8 @@ def enumerated_noise(batch_size: int, size: int) -> float:
 
 @theory_check("D31")
 def noise_of_a_round(mutant: int) -> Claims:
-    """D31. r and the noise within come from K = 1 and 2, all else from enumeration. The mutant counts responses."""
+    """Yield the claims of D31: r and the noise within from K = 1 and 2, else enumeration. The mutant counts
+    responses."""
     one, two = enumerated_noise(1, 1), enumerated_noise(1, 2)
     within, between = 2 * (one - two), 2 * two - one
     ratio = 0.0 if mutant else between / within
@@ -235,8 +237,8 @@ def noise_of_a_round(mutant: int) -> Claims:
 
 
 def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False) -> float:
-    """K times the noise, over the signal's square, that a unit of reward-blind score adds to a group of K responses
-    against the mean of all K + others rewards; from the last visits of a window with `replay`."""
+    """Return K times the noise over the squared signal that a unit of reward-blind score adds to a group of K
+    responses. The baseline is the mean of all K + others rewards; with `replay` that of the last visits of a window."""
     rewards = all_groups(2, trained + others).astype(np.float64)
     sets = replayed(rewards[:, ::-1]).rewards.reshape(rewards.shape) if replay else rewards
     weight = weights(MEAN, rewards[:, :trained].copy(), sets)
@@ -250,7 +252,7 @@ def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False)
 
 @theory_check("D32")
 def price_of_a_baseline(mutant: int) -> Claims:
-    """D32. The mutant forgets the price."""
+    """Yield the claims of D32. The mutant leaves out the noise that the baseline adds."""
     gain = RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
     for name, trained, others, replay in (
         ("K=2", 2, 0, False),
@@ -270,8 +272,8 @@ def price_of_a_baseline(mutant: int) -> Claims:
 
 
 def searched(rates: PassRates, style: float, costs: Costs, baseline: bool) -> tuple[int, float]:
-    """The K of least noise for the money, by trying all, and that noise: noise between prompts from their pass rates,
-    within them `style` times the squared weights that the estimator gives."""
+    """Return the K with the least noise at equal cost, found by trying all, and that noise. The noise between prompts
+    comes from their pass rates, that within them is `style` times the squared weights of the estimator."""
     few = (2 if baseline else 1) + np.arange(40)
     sizes = few.tolist()
     advantage = RLOO if baseline else RAW
@@ -283,7 +285,7 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool) -> tu
 
 @theory_check("D33")
 def spending(mutant: int) -> Claims:
-    """D33. Mutant 1 takes the noise between prompts for what responses average away."""
+    """Yield the claims of D33. Mutant 1 has 1/r in place of r, mutant 2 the formula for the other baseline."""
     rates = beta_rates(1, 3)
     between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
     for style in (0.5, 2.0):
@@ -304,21 +306,21 @@ def spending(mutant: int) -> Claims:
 def drift(
     kind: OptimizerKind, ratio: float, batch: float, parts: int = 1, epochs: int = 1, rounds: int = 1100
 ) -> np.ndarray:
-    """How far a round moves 1000 parameters along their gradient, in rates; ratio: signal over noise of one response. A
-    round is `epochs` passes over `parts` mini-batches of batch / parts."""
+    """Return how far a round moves 1000 parameters along their gradient, in learning rates. ratio: signal over noise of
+    one response. A round is `epochs` passes over `parts` mini-batches of batch / parts."""
     rng, noise = np.random.default_rng(0), sqrt(parts / batch)
     gradients = ([*(ratio + rng.standard_normal((parts, 1000)) * noise)] * epochs for _ in range(rounds))
     return steady_drift(kind, gradients, np.zeros(1000), np.full(1000, ratio**2 + parts / batch), 100, rounds)
 
 
 def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1) -> float:
-    """The same by formula."""
+    """Return the drift per round by its formula."""
     return epochs * parts * ratio / sqrt(ratio**2 + parts / batch)
 
 
 @theory_check("D34")
 def drift_in_noise(mutant: int) -> Claims:
-    """D34. Signal over noise of a response is .01; the mutant is SGD."""
+    """Yield the claims of D34. Signal over noise of a response is .01 or 1; the mutant is SGD."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
     for ratio, batch in ((0.01, 256), (0.01, 1024), (1.0, 16)):
         name = f"drift, |G|/noise = {ratio:g}, B_eff = {batch}"
@@ -329,7 +331,7 @@ def drift_in_noise(mutant: int) -> Claims:
 
 @theory_check("D35")
 def drift_over_updates(mutant: int) -> Claims:
-    """D35. The mutant counts rounds."""
+    """Yield the claims of D35. The mutant counts rounds in place of updates."""
     for parts, epochs in ((4, 1), (1, 4), (4, 2)):
         expected = drift_per_round(0.01, 1024) if mutant else drift_per_round(0.01, 1024, parts, epochs)
         measured = drift("adam", 0.01, 1024, parts, epochs, rounds=600)
@@ -347,25 +349,25 @@ WORLD = Linear(
     base_format=8.0,
     nuisance=2.0,
 )
-"""Small, and noisy enough for batches of 16 to 256 to be far from the end of noise."""
+"""Small environment that is noisy enough for batches of 16 to 256 to be far from the limit without noise."""
 
 
 def final_pass_at_1(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 16) -> np.ndarray:
-    """Test Pass@1 (seeds,) after training with single rollouts and the raw reward."""
+    """Return test Pass@1 (seeds,) after training with single rollouts and the raw reward."""
     design = Design(batch_size, 1, estimator=RAW, rounds=rounds, eval_every=rounds)
     runs = (Simulation(WORLD, design, Optimizer(learning_rate=rate), seed=seed) for seed in range(seeds))
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 
 
 def difference(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """The difference of the means of independent runs (n,), and its standard error."""
+    """Return the difference of the means of independent runs (n,), and its standard error."""
     error = sqrt((first.var(ddof=1) + second.var(ddof=1)) / first.size)
     return float(first.mean() - second.mean()), error
 
 
 @theory_check("D36")
 def equal_tau(mutant: int) -> Claims:
-    """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
+    """Yield the claims of D36. The mutant compares at equal rollouts, and keeps short steps throughout."""
     world = build(WORLD)
     large = final_pass_at_1(world, 256, 200, 0.005)
     for batch_size in (64, 16):
@@ -381,7 +383,7 @@ def equal_tau(mutant: int) -> Claims:
 
 @theory_check("D37")
 def equal_distance(mutant: int) -> Claims:
-    """D37. The mutant compares at equal rounds, and has no steps that are too long."""
+    """Yield the claims of D37. The mutant compares at equal rounds, and has no steps that are too long."""
     world = build(WORLD)
     middle = final_pass_at_1(world, 64, 400, 0.005)
     for times in (0.5, 2.0):

@@ -1,7 +1,6 @@
-"""The theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the
-literature and figures. A function of a figure computes a table, and returns a chart, whose lines are named at their
-right ends, with the table.
-"""
+"""Write the theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the
+literature and figures. A figure function computes a table, and returns it with a chart whose lines are named at their
+right ends."""
 
 import re
 from collections import Counter
@@ -41,8 +40,8 @@ _BEST, _RAW = "o", "s"
 def _lines(
     table: pd.DataFrame, name: str, x: str, y: str, texts: dict, colours: list[str], up: dict | None = None, dash="-"
 ) -> tuple[list[PlotSeries], list[Remark]]:
-    """A line for each value of column `name`, and its text at the right end, moved up by `up` points where two would
-    touch. The rows marked `best` get a dot."""
+    """Return a line for each value of column `name`, and its text at the right end, moved up by `up` points where two
+    would touch. The rows marked `best` get a dot."""
     series, remarks = [], []
     for (value, line), colour in zip(table.groupby(name, sort=False), colours, strict=True):
         text = texts.get(value, str(value))
@@ -66,12 +65,12 @@ SPLITS = {
     "Beta(1, 3), ν² = 1": (beta_rates(1, 3), 1.0),
     "Beta(1, 3), ν² = 4": (beta_rates(1, 3), 4.0),
 }
-"""Pass rates and nuisance of the cases of `variance`."""
+"""Pass rates and nuisance of the cases of `variance_figure`."""
 
 
 def weights_figure() -> Drawn:
-    """Weight of a context's gradient under GRPO (sample std) against its pass rate (T3): columns K (text), p, W; 1 is
-    unbiased, and K = ∞ the limit 1/√(pq)."""
+    """Draw the weight of a context's gradient under GRPO (sample std) against its pass rate (T3): columns K (text), p,
+    W; 1 is unbiased, and K = ∞ the limit 1/√(pq)."""
     p, sizes = np.linspace(0.01, 0.99, 99), ("2", "4", "8", "∞")
     factors = [1 / np.sqrt(p * (1 - p)) if size == "∞" else measured_factor(GRPO, int(size), p) for size in sizes]
     table = pd.DataFrame({"K": np.repeat(sizes, p.size), "p": np.tile(p, len(sizes)), "W": np.concatenate(factors)})
@@ -83,8 +82,8 @@ def weights_figure() -> Drawn:
 
 
 def variance_figure() -> Drawn:
-    """Gradient variance at a fixed number N of rollouts against rollouts per context K (T13, T14, D1), one shared
-    feature (ρ = 1): columns case, K, variance (N V), best, optimum (K* among K ≥ 2).
+    """Draw gradient variance at a fixed number N of rollouts against rollouts per context K (T13, T14, D1), with one
+    shared feature (ρ = 1): columns case, K, variance (N V), best, optimum (K* among K ≥ 2).
 
     Lines are RLOO, squares the raw reward at K = 1; the least of a case is filled.
     """
@@ -106,8 +105,8 @@ def variance_figure() -> Drawn:
 
 
 def plateau_figure() -> Drawn:
-    """Time to reach a pass rate of one half against the base pass rate, harder to the right, from exact expected flows
-    of the one-logit model (T19, T20): columns estimator, p0, time (rate times rounds)."""
+    """Draw the time to a pass rate of one half against the base pass rate, harder to the right, from exact expected
+    flows of the one-logit model (T19, T20): columns estimator, p0, time (rate times rounds)."""
     p0 = np.logspace(-5, -1, 61)
     curves = [pd.DataFrame({"estimator": name, "p0": p0, "time": times}) for name, times in plateau_times(p0).items()]
     table = pd.concat(curves, ignore_index=True)
@@ -118,9 +117,9 @@ def plateau_figure() -> Drawn:
 
 
 def replay_figure() -> Drawn:
-    """Error of a replayed baseline against the window, next to that of the last visit alone (T17, D2), at 4 rollouts a
-    visit and a rising pass rate that is now .5: columns drift (of p per visit), window (visits), mse, best, useful (no
-    worse than the last visit alone)."""
+    """Draw the error of a replayed baseline against the window, next to that of the last visit alone (T17, D2). A visit
+    has 4 rollouts, and the pass rate rises to .5. Columns: drift (of p per visit), window (visits), mse, best, useful
+    (no worse than the last visit alone)."""
     parts = []
     for drift in (0.003, 0.01, 0.03):
         mse = measured_error(old_rates(0.5, drift, 100), 4, 0.5)
@@ -139,8 +138,8 @@ def replay_figure() -> Drawn:
 
 
 def regret_figure() -> Drawn:
-    """Exact worst regret of batched bandits over √(T log 2T) against the horizon T, two arms with gaps up to 1 (T26,
-    T28): columns grid, batches, horizon, ratio. Growing batches (the minimax grid) are solid, equal ones dashed."""
+    """Draw the exact worst regret of batched bandits over √(T log 2T) against the horizon T; two arms have gaps up to 1
+    (T26, T28). Columns: grid, batches, horizon, ratio. Growing batches (minimax grid) are solid, equal ones dashed."""
     rows, horizons = [], np.logspace(4, 12, 9)
     for grid, ends, many in (("growing", minimax_grid, (2, 3, 4, 5)), ("equal", equal_grid, (4, 16, 64))):
         for batches in many:
@@ -163,7 +162,7 @@ def regret_figure() -> Drawn:
 
 SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5
-"""Comparisons of a check that are shown at once; the others unfold."""
+"""Number of comparisons of a check that are shown at once; the others unfold."""
 FIGURES: dict[str, Callable[[], Drawn]] = {
     "theory-weights": weights_figure,
     "theory-variance": variance_figure,
@@ -171,12 +170,12 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
     "theory-replay": replay_figure,
     "theory-regret": regret_figure,
 }
-"""The figures of the section by name; their titles and captions stand in the template."""
+"""Figures of the section by name; their titles and captions are in the template."""
 
 
 def theory_section(results: list[Result], folder: Path, facts: list[JudgedFact] | None = None) -> str:
-    """HTML of the section, figures inside, which are also written to the folder as svg, png and csv. facts: those of
-    `rftlab.studies.theory.facts`, where their runs are there."""
+    """Return the HTML of the section with its figures, which are also written to the folder as svg, png and csv. facts:
+    those of `rftlab.studies.theory.facts`, where their runs exist."""
     groups = grouped(results)
     return template("theory.html.j2").render(
         groups=groups,
@@ -192,7 +191,7 @@ def theory_section(results: list[Result], folder: Path, facts: list[JudgedFact] 
 
 
 def scripts(text: str) -> Markup:
-    """Plain text as HTML, with the exponents of x^(...) and x^n raised and the index of x_n lowered."""
+    """Return plain text as HTML, with the exponents of x^(...) and x^n raised and the index of x_n lowered."""
     safe = str(escape(text))
     while (raised := re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"<sup>\1</sup>", safe)) != safe:
         safe = raised

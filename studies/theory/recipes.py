@@ -1,5 +1,5 @@
-"""Parts of published recipes, T32 to T35: clips, importance weights, entropy, dynamic sampling. T31, lengths, stands in
-`objectives`."""
+"""Check parts of published recipes (T32 to T35): clips, importance weights, entropy, dynamic sampling. T31, on lengths,
+is in algebra.py."""
 
 from dataclasses import replace
 
@@ -41,21 +41,21 @@ from rftlab.studies.theory.models import (
 
 
 def clipped_factor(surrogate, p: float, old: float, value: float) -> float:
-    """W of one response drawn at pass rate `old`, constant baseline `value`, in the one-logit model at pass rate p."""
+    """Return W of a response drawn at pass rate `old`, for baseline `value`, in the one-logit model at pass rate p."""
     estimator, chance = reinforce_with(MEAN.advantage, surrogate), np.array([1 - old, old])
     weight = pair_weights(estimator, np.log([1 - p, p]), np.log([1 - old, old]), value)
     return float(chance @ (weight * [-p, 1 - p]) / (p * (1 - p)))
 
 
 def pair_weights(estimator: Estimator, logp: np.ndarray, old: np.ndarray, value: float) -> np.ndarray:
-    """Weights (2,) of a wrong and a right response with log-probabilities logp, drawn at old."""
+    """Return the weights (2,) of a wrong and a right response with log-probabilities logp, drawn at old."""
     pool = Pool(np.full(4, value), np.array([0, 2, 4]))
     batch = prepare(estimator, np.array([0.0, 1.0]), np.arange(2), np.arange(3), old, pool=pool, n_rows=1)
     return objective_and_weights(estimator, batch, logp).weight
 
 
 def last_push(surrogate, old: float, value: float) -> float:
-    """The pass rate above `old` at which the gradient ends, by bisection; next to 1 where it does not."""
+    """Return the pass rate above `old` at which the gradient vanishes, by bisection; next to 1 where it does not."""
     low, high = old, 1 - 1e-9
     for _ in range(60):
         middle = (low + high) / 2
@@ -65,8 +65,9 @@ def last_push(surrogate, old: float, value: float) -> float:
 
 @theory_check("T32")
 def signed_clip(mutant: int) -> Claims:
-    """T32. Where r A > clip(r) A the derivative is 0: for A > 0 beyond 1+high, for A < 0 below 1-low. Summed over what
-    the old policy draws, a right response gives (1-b) p q and a wrong one b p q, each while it is not clipped."""
+    """Yield the claims of T32. Where r A > clip(r) A the derivative is 0: for A > 0 beyond 1+high, for A < 0 below
+    1-low. Summed over the old policy's samples, a right response gives (1-b) p q and a wrong one b p q, each while it
+    is not clipped."""
     low, high, old, value = 0.2, 0.28, 0.1, 0.3
     usual, higher = (REINFORCE, REINFORCE) if mutant else (Clip(low, low), Clip(low, high))
     for p in (0.05, 0.11, 0.125, 0.2, 0.35):
@@ -91,18 +92,18 @@ def signed_clip(mutant: int) -> Claims:
 
 
 SAMPLER, TARGET = 0.6, 0.7
-"""T33: chance of a right token under the policy that sampled, and under the trainer's."""
+"""Chance of a right token under the policy that sampled, and under the trainer's, in T33."""
 
 
 def token_sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
-    """All responses (2^L, L) of L tokens, 1 where a token is right, and their chances under the sampler."""
+    """Return all responses (2^L, L) of L tokens, 1 where a token is right, and their chances under the sampler."""
     tokens = all_groups(2, length).astype(np.float64)
     return tokens, np.where(tokens == 1, SAMPLER, 1 - SAMPLER).prod(axis=1)
 
 
 def drawn_responses(estimator: Estimator, tokens: np.ndarray, rewards: np.ndarray) -> tuple[Batch, np.ndarray]:
-    """All responses as a batch that the sampler drew, with the trainer's log-probabilities of their tokens. Levels of
-    the ratio other than a token's compare with the sampler; else its difference is corrected."""
+    """Return all responses as a batch that the sampler drew, with the trainer's log-probabilities of their tokens. A
+    ratio of another level than the token compares with the sampler; else the difference is corrected."""
     logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
     rows, starts = np.arange(len(tokens)), np.arange(len(tokens) + 1) * tokens.shape[1]
     old, given = (sampler, None) if estimator.ratio.level != "token" else (logp, sampler)
@@ -110,7 +111,7 @@ def drawn_responses(estimator: Estimator, tokens: np.ndarray, rewards: np.ndarra
 
 
 def all_right_factor(estimator: Estimator, length: int) -> float:
-    """W of a response that is right where all of its tokens are, drawn by the sampler."""
+    """Return W of a response that is right where all of its tokens are, drawn by the sampler."""
     tokens, chance = token_sequences(length)
     batch, logp = drawn_responses(estimator, tokens, tokens.prod(axis=1))
     weight = objective_and_weights(estimator, batch, logp).weight.reshape(tokens.shape)
@@ -119,7 +120,8 @@ def all_right_factor(estimator: Estimator, length: int) -> float:
 
 @theory_check("T33")
 def importance_weights(mutant: int) -> Claims:
-    """T33. One logit for all tokens, so a token's score is x - π and grad P(all right) = L π^L (1-π)."""
+    """Yield the claims of T33. All tokens share a logit, so a token's score is x - π and grad P(all right) = L π^L
+    (1-π)."""
     plain, cut = RAW, 1.5
 
     def weighted(level: CorrectionLevel, high: float = 1e6) -> Estimator:
@@ -155,7 +157,7 @@ def importance_weights(mutant: int) -> Claims:
 
 
 def weight_moment(estimator: Estimator, length: int, power: int = 2) -> float:
-    """E[w^power] of the first token's weight, under the sampler."""
+    """Return E[w^power] of the first token's weight under the sampler."""
     tokens, chance = token_sequences(length)
     batch, _ = drawn_responses(estimator, tokens, np.ones(chance.size))
     return float(chance @ batch.share.reshape(tokens.shape)[:, 0] ** power)
@@ -165,23 +167,24 @@ FREQUENT, RARE = (
     softmax_policy([2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]),
     softmax_policy([-2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]),
 )
-"""T34: the right arm has a chance of .70, and of .04."""
+"""Policies of T34, whose right arm has a chance of .70 and of .04."""
 
 
 def entropy_slope(probs: np.ndarray, step: np.ndarray) -> float:
-    """Derivative of the entropy along a step of the logits, by complex step."""
+    """Return the derivative of the entropy along a step of the logits, by complex step."""
     odds = probs * np.exp(1e-30j * step)
     moved = odds / odds.sum()
     return float(-(moved * np.log(moved)).sum().imag / 1e-30)
 
 
 def policy_covariance(probs: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """Covariance of two functions of an arm under the policy."""
+    """Return the covariance of two functions of an arm under the policy."""
     return float(probs @ (first * second) - (probs @ first) * (probs @ second))
 
 
 def masked_mean(low: float, high: float) -> np.ndarray:
-    """Mean gradient (d,) of four responses with RLOO when Clip-Cov drops one with a covariance between the bounds."""
+    """Return the mean gradient (d,) of RLOO on four responses if Clip-Cov drops one with a covariance in these
+    bounds."""
     policy, size = FREQUENT, 4
     estimator = replace(RLOO, mask=ClipCov(1 / size, low, high))
     total = np.zeros(policy.probs.size)
@@ -195,8 +198,8 @@ def masked_mean(low: float, high: float) -> np.ndarray:
 
 @theory_check("T34")
 def entropy_change(mutant: int) -> Claims:
-    """T34. dH = -sum (log π + H) dπ, and dπ_a = π_a (dz_a - E[dz]): minus the covariance of log π and dz. The policy
-    gradient has dz = W π (r - p), the natural one W (r - p)."""
+    """Yield the claims of T34. dH = -sum (log π + H) dπ, and dπ_a = π_a (dz_a - E[dz]): minus the covariance of log π
+    and dz. The policy gradient has dz = W π (r - p), the natural one W (r - p)."""
     for name, policy in (("frequent", FREQUENT), ("rare", RARE)):
         probs, p = policy.probs, policy.pass_rate
         log = probs if mutant == 1 else np.log(probs)
@@ -232,12 +235,12 @@ def entropy_change(mutant: int) -> Claims:
 
 
 MIXED = PassRates(np.array([0.05, 0.5]), np.array([0.5, 0.5]))
-"""T35: half of the contexts are hard, half are even."""
+"""Pass rates of T35: half of the contexts are hard, half are even."""
 
 
 def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) -> np.ndarray:
-    """Mean gradient (seeds, 2) of hard and of even contexts a round, per context of the batch, in simulated runs with
-    dynamic sampling, the group mean and a rate so low that nothing is learnt."""
+    """Return the mean gradient (seeds, 2) of hard and of even contexts a round, per context of the batch, in simulated
+    runs with dynamic sampling, the group mean and a learning rate so low that nothing is learnt."""
     rate, moves = 1e-6, []
     world = tabular_world(*two_arms(MIXED.values, n // 2))
     sampling = Sampling(tries=12)
@@ -253,8 +256,8 @@ def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) 
 
 @theory_check("T35")
 def dynamic_sampling(mutant: int) -> Claims:
-    """T35. A zero-variance group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts
-    together."""
+    """Yield the claims of T35. A zero-variance group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for
+    all contexts together."""
     size, (rates, shares) = 4, MIXED
     own = rates**size + (1 - rates) ** size  # chance that all of a context's responses are equal
     silent, successes = float(shares @ own), np.arange(size + 1)

@@ -1,9 +1,9 @@
-"""T26 to T30: what a limited number of batches costs, and what regularisation changes about it. D28 to D30 are
-derived here.
+"""Check the cost of a limited number of batches, and its change by regularisation (T26 to T30). D28 to D30 are derived
+here.
 
-The cost of a bandit here does not grow with the horizon T, because a batch of Gaussian rewards is one Gaussian sum.
-Two arms have means 0 and -gap and noise of variance 1. `ends` (M,) are the steps at which batches end, the last one is
-T. Every policy is told the rewards of a batch only at its end.
+The cost of a simulated bandit does not grow with the horizon T, because a batch of Gaussian rewards is one Gaussian
+sum. Two arms have means 0 and -gap and noise of variance 1. `ends` (M,) are the steps at which batches end; the last
+one is T. Every policy sees the rewards of a batch only at its end.
 """
 
 import numpy as np
@@ -14,27 +14,27 @@ from rftlab.shared.kl import kl_penalty
 from rftlab.studies.theory.check import Claims, exact, log_log_slope, rate, sampled, theory_check
 
 THRESHOLD = 2.0
-"""An arm is dropped where its mean is behind by sqrt(THRESHOLD log(2T) / pulls of each arm)."""
+"""Factor of elimination: an arm is dropped if its mean is behind by sqrt(THRESHOLD log(2T) / pulls of each arm)."""
 
 
 def minimax_grid(horizon: float, batches: int) -> np.ndarray:
-    """a, a sqrt(a), ... with the last end T: the exponent of a is 1/(2 - 2^(1-M))."""
+    """Return the ends a, a sqrt(a), ... of batches up to T: the exponent of a is 1/(2 - 2^(1-M))."""
     powers = 2 - 2.0 ** -np.arange(batches)
     return horizon ** (powers / powers[-1])
 
 
 def geometric_grid(horizon: float, batches: int) -> np.ndarray:
-    """T^(1/M), T^(2/M), ..., T."""
+    """Return the ends T^(1/M), T^(2/M), ..., T of batches."""
     return horizon ** (np.arange(1, batches + 1) / batches)
 
 
 def equal_grid(horizon: float, batches: int) -> np.ndarray:
-    """Batches of T/M steps."""
+    """Return the ends of batches of T/M steps each."""
     return horizon * np.arange(1, batches + 1) / batches
 
 
 def regret_exponent(batches: int) -> float:
-    """Power of T in the worst regret on the minimax grid."""
+    """Return the power of T in the worst regret on the minimax grid."""
     return 1 / (2 - 2.0 ** (1 - batches))
 
 
@@ -44,8 +44,8 @@ def spaced_gaps(horizon: float, count: int) -> np.ndarray:
 
 
 def elimination_bounds(ends: np.ndarray) -> np.ndarray:
-    """Largest difference of the arms' sums that keeps both arms, after each batch but the last; 0 where one arm must
-    be chosen."""
+    """Return the largest difference of the arms' sums that keeps both arms, after each batch but the last; 0 where one
+    arm must be chosen."""
     bounds = np.sqrt(THRESHOLD * np.log(2 * ends[-1]) * ends[:-1] / 2)
     bounds[-1:] = 0.0
     return bounds
@@ -54,9 +54,10 @@ def elimination_bounds(ends: np.ndarray) -> np.ndarray:
 def eliminated_regret(
     gaps: np.ndarray, ends: np.ndarray, runs: int, rng: np.random.Generator, counted: float = 1.0
 ) -> np.ndarray:
-    """Regret (runs, G) of successive elimination: equal shares to arms still in, one arm from the last batch on.
+    """Return the regret (runs, G) of successive elimination: equal shares for the remaining arms, one arm in the last
+    batch.
 
-    counted: pulls that the threshold believes each arm to have, over those it has.
+    counted: number of pulls that the threshold assumes for each arm, over the true number.
     """
     behind = np.zeros((runs, gaps.size))
     both, worse = np.ones(behind.shape, dtype=bool), np.zeros(behind.shape, dtype=bool)
@@ -72,8 +73,8 @@ def eliminated_regret(
 
 
 def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.ndarray:
-    """Expected regret (G,) of `eliminated_regret`, exact: the density of the arms' difference of sums, carried from
-    batch to batch."""
+    """Return the exact expected regret (G,) of `eliminated_regret`: the density of the difference of the arms' sums is
+    carried from batch to batch."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     lengths, bounds, drift = np.diff(ends, prepend=0.0), elimination_bounds(ends), gaps[:, None]
     regret, worse = gaps * ends[0] / 2, np.zeros(gaps.size)
@@ -91,7 +92,7 @@ def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.n
 
 
 def worst_regret(ends: np.ndarray, count: int = 400) -> tuple[float, float]:
-    """Exact largest expected regret over gaps up to 1, and the gap that has it."""
+    """Return the exact largest expected regret over gaps up to 1, and the gap that has it."""
     gaps = spaced_gaps(ends[-1], count)
     regret = expected_regret(gaps, ends)
     worst = int(regret.argmax())
@@ -99,18 +100,18 @@ def worst_regret(ends: np.ndarray, count: int = 400) -> tuple[float, float]:
 
 
 def missed(signal: np.ndarray, dimensions: int) -> np.ndarray:
-    """1 - E[cos] of the angle between theta and an estimate N(theta, I/n), at signal = |theta| sqrt(n)."""
+    """Return 1 - E[cos] of the angle between theta and an estimate N(theta, I/n), at signal = |theta| sqrt(n)."""
     signal = np.asarray(signal, dtype=np.float64)
     scale = np.exp(gammaln((dimensions + 1) / 2) - gammaln(dimensions / 2 + 1)) / np.sqrt(2)
     return 1 - signal * scale * hyp1f1(0.5, dimensions / 2 + 1, -(signal**2) / 2)
 
 
 def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost: float = 0.0) -> np.ndarray:
-    """Expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a step,
-    |theta| = norms (G,).
+    """Return the expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a
+    step, |theta| = norms (G,).
 
-    lost: steps that the estimate is worth less than it has seen; d + 1 for least squares, because E[(X'X)^-1] =
-    I/(n-d-1).
+    lost: number of steps by which the estimate is worse than its number of observations; d + 1 for least squares,
+    because E[(X'X)^-1] = I/(n-d-1).
     """
     known = np.maximum(np.concatenate([[0.0], ends[:-1] - lost]), 0.0)
     lost_T = np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)
@@ -120,7 +121,7 @@ def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost:
 def guessed_regret(
     norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run."""
+    """Return regret (runs, G) of pure exploitation with estimates from N(theta, I/n); a run uses one draw for all n."""
     along, across = rng.standard_normal((runs, 1)), np.sqrt(rng.chisquare(dimensions - 1, (runs, 1)))
     regret = np.zeros((runs, norms.size))
     seen = np.concatenate([[0.0], ends[:-1]])
@@ -131,8 +132,8 @@ def guessed_regret(
 
 
 def drawn_regret(norm: float, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator) -> np.ndarray:
-    """Realised regret (runs,) of pure exploitation, every context drawn and theta fitted by least squares after each
-    batch."""
+    """Return the realised regret (runs,) of pure exploitation, with every context drawn and theta fitted by least
+    squares after each batch."""
     theta = np.zeros(dimensions)
     theta[0] = norm
     gram, moment = np.zeros((runs, dimensions, dimensions)), np.zeros((runs, dimensions))
@@ -154,13 +155,13 @@ DIMENSIONS = 5
 
 
 def worst_case(samples: np.ndarray) -> np.ndarray:
-    """Samples (n/2,) at the worst case: half the runs of samples (n, G) find it, the other half measure it."""
+    """Return samples (n/2,) at the worst case: half the runs of samples (n, G) find it, the other half measure it."""
     half = len(samples) // 2
     return samples[half:, samples[:half].mean(axis=0).argmax()]
 
 
 def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> np.ndarray:
-    """gap^(power-1) regret (runs/2, T) of successive elimination at the worst of 60 gaps."""
+    """Return gap^(power-1) regret (runs/2, T) of successive elimination at the worst of 60 gaps."""
     rng = np.random.default_rng(26)
     gaps = [spaced_gaps(horizon, 60) for horizon in horizons]
     many = np.broadcast_to(batches, (len(horizons),))
@@ -230,25 +231,25 @@ def _contextual(mutant: int) -> Claims:
 
 
 def tilted(reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
-    """The best policy (..., A) of reward less beta KL to the reference, for rewards (..., A)."""
+    """Return the best policy (..., A) for reward minus beta KL to the reference, with rewards (..., A)."""
     odds = reference * np.exp((rewards - rewards.max(axis=-1, keepdims=True)) / beta)
     return odds / odds.sum(axis=-1, keepdims=True)
 
 
 def regularised_objective(policy: np.ndarray, reference: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
-    """Expected reward less beta KL(policy || reference), of policies (..., A)."""
+    """Return the expected reward minus beta KL(policy || reference) of policies (..., A)."""
     return (policy * (rewards - beta * np.log(policy / reference))).sum(axis=-1)
 
 
 def limit_gap(best: np.ndarray, sampler: np.ndarray, rewards: np.ndarray, beta: float) -> float:
-    """n times the gap of the plug-in policy from n Bernoulli rewards of arms drawn by `sampler`, as n grows."""
+    """Return the limit of n times the gap of the plug-in policy from n Bernoulli rewards of arms drawn by `sampler`."""
     return float((best * (1 - best) * rewards * (1 - rewards) / sampler).sum() / (2 * beta))
 
 
 def fitted_policy(
     reference: np.ndarray, rewards: np.ndarray, beta: float, counts: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Plug-in policies (runs, A) from Bernoulli rewards of counts (runs, A) pulls; an arm without pulls gets 1/2."""
+    """Return plug-in policies (runs, A) from Bernoulli rewards of counts (runs, A) pulls; 1/2 without pulls."""
     wins = rng.binomial(counts, rewards)
     return tilted(reference, np.where(counts > 0, wins / np.maximum(counts, 1), 0.5), beta)
 

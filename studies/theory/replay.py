@@ -1,7 +1,7 @@
-"""Replay, T16 to T18 and D2: what old rewards do to the baseline, and old responses to the gradient.
+"""Check replay (T16 to T18 and D2): the effects of old rewards on the baseline, and of old responses on the gradient.
 
-A context is visited again and again, m rollouts each time; its pass rate l visits ago was p - l delta. The baseline is
-the mean of the last w visits before the current one.
+A context is visited again and again, with m rollouts each time; its pass rate l visits ago was p - l delta. The
+baseline is the mean of the last w visits before the current one.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from rftlab.studies.theory.models import (
 
 
 def replayed(visits: np.ndarray) -> Pool:
-    """The windows of n contexts after rewards (n, visits) were pushed one visit at a time, oldest first."""
+    """Return the windows of n contexts after rewards (n, visits) were pushed one visit at a time, oldest first."""
     contexts = np.arange(len(visits))
     windows = empty_windows(contexts.size, visits.shape[1])
     for rewards in visits.T:
@@ -35,8 +35,8 @@ def replayed(visits: np.ndarray) -> Pool:
 
 
 def replay_factor(advantage: Estimator, p: float, old: np.ndarray, trains_on_old: bool = False) -> float:
-    """W of one current response at pass rate p whose window also holds one reward at each of the pass rates `old`;
-    all outcomes enumerated."""
+    """Return W of one current response at pass rate p whose window also holds one reward at each of the pass rates
+    `old`, by enumeration of all outcomes."""
     outcomes = all_groups(2, old.size + 1).astype(np.float64)
     rates = np.append(old, p)
     chance = np.where(outcomes == 1, rates, 1 - rates).prod(axis=1)
@@ -50,7 +50,7 @@ def replay_factor(advantage: Estimator, p: float, old: np.ndarray, trains_on_old
 
 @theory_check("T16")
 def stale_baseline(mutant: int) -> Claims:
-    """T16. One reward per visit; the old pass rates are equal, drifting, or as far off as can be."""
+    """Yield the claims of T16: one reward per visit, and old pass rates that are equal, drifting, or far off."""
     drifting, std = np.array([0.05, 0.1, 0.2, 0.35, 0.6]), zscore(0 if mutant == 2 else 1)
     for p in (0.5, 0.9):
         for name, old in {
@@ -73,18 +73,18 @@ def stale_baseline(mutant: int) -> Claims:
 
 
 def window_error(p: float, drift: float, m: int, w: np.ndarray) -> np.ndarray:
-    """Mean squared distance of the baseline to p, by window length: the square of drift (w+1)/2, plus sum_l p_l q_l
-    / (m w^2)."""
+    """Return the mean squared distance of the baseline to p, by window length: the square of drift (w+1)/2, plus sum_l
+    p_l q_l / (m w^2)."""
     bias, each = drift * (w + 1) / 2, [p - drift * np.arange(1, size + 1) for size in w]
     return bias**2 + np.array([(old * (1 - old)).sum() for old in each]) / (m * w**2)
 
 
 def measured_error(rates: np.ndarray, m: int, p: float) -> np.ndarray:
-    """The same for w = 1 .. n from the baselines that `shared` forms; rates (n,) are the old pass rates, last visit
-    first.
+    """Return the mean squared error of the baselines that `shared` forms, for windows w = 1 .. n; rates (n,) are the
+    old pass rates, last visit first.
 
-    Every number of successes with its exact probability. Each set holds its rewards twice: one reward alone is the
-    singleton rule's.
+    Every number of successes has its exact probability. Each set holds its rewards twice, because the singleton rule
+    applies to one reward alone.
     """
     chance, errors = np.ones(1), np.empty(rates.size)
     for w, old in enumerate(rates, 1):
@@ -96,13 +96,14 @@ def measured_error(rates: np.ndarray, m: int, p: float) -> np.ndarray:
 
 
 def old_rates(p: float, drift: float, longest: int) -> np.ndarray:
-    """Pass rates 1, 2, .. visits ago, at most `longest`, while they are pass rates."""
+    """Return the pass rates 1, 2, .. visits ago, at most `longest`, as long as they lie between 0 and 1."""
     rates = p - drift * np.arange(1, longest + 1)
     return rates[(rates >= 0) & (rates <= 1)]
 
 
 def enumerated_error(p: float, drift: float, m: int, w: int) -> float:
-    """The same for one w, from replay windows with every outcome of the old visits, in order."""
+    """Return the mean squared error of the baseline for one w, from replay windows with every outcome of the old
+    visits, in order."""
     outcomes = all_groups(2, m * w).astype(np.float64)
     rates = p - drift * np.repeat(np.arange(w, 0, -1), m)
     chance = np.where(outcomes == 1, rates, 1 - rates).prod(axis=1)
@@ -111,7 +112,7 @@ def enumerated_error(p: float, drift: float, m: int, w: int) -> float:
 
 
 def vertex(errors: np.ndarray) -> float:
-    """Where a curve over w = 1, 2, .. is least, by a parabola through the least point and its neighbours."""
+    """Return the minimum of a curve over w = 1, 2, .., by a parabola through the least point and its neighbours."""
     i = int(np.clip(errors.argmin(), 1, errors.size - 2))
     before, here, after = errors[i - 1 : i + 2]
     return i + 1 + 0.5 * (before - after) / (before - 2 * here + after)
@@ -119,7 +120,7 @@ def vertex(errors: np.ndarray) -> float:
 
 @theory_check("T17")
 def window_length(mutant: int) -> Claims:
-    """T17. The mutant measures at a constant pass rate."""
+    """Yield the claims of T17. The mutant measures at a constant pass rate."""
     drifts = np.array([0.001, 0.002, 0.004, 0.008])
     for p, drift, m, w in ((0.6, 0.05, 1, 6), (0.3, 0.04, 2, 3), (0.5, -0.1, 4, 2)):
         expected = float(window_error(p, drift, m, np.array([w]))[0])
@@ -134,20 +135,21 @@ def window_length(mutant: int) -> Claims:
 
 
 def best_length(p: float, drift: float, m: int) -> float:
-    """The w of least error: the positive root of w^2 (w + 1 - 2/(3m)) = (2pq + drift (p-q) - drift^2/3)/(m drift^2)."""
+    """Return w of least error, the root above 0 of w^2 (w + 1 - 2/(3m)) = (2pq + drift (p-q) - drift^2/3)/(m
+    drift^2)."""
     right = (2 * p * (1 - p) + drift * (2 * p - 1) - drift**2 / 3) / (m * drift**2)
     return max(root.real for root in np.roots([1, 1 - 2 / (3 * m), 0, -right]) if abs(root.imag) < 1e-9)
 
 
 def longest_useful(p: float, drift: float, m: int) -> float:
-    """The w at which the window's error is that of the last visit alone: the positive root of w^2 + b w = c."""
+    """Return the w at which the window's error is that of the last visit alone: the positive root of w^2 + b w = c."""
     b, c = 3 - 4 / (3 * m), (4 * p * (1 - p) + 2 * drift * (2 * p - 1)) / (m * drift**2) - 2 / (3 * m)
     return (np.sqrt(b**2 + 4 * c) - b) / 2
 
 
 @theory_check("T18")
 def stale_gradient(mutant: int) -> Claims:
-    """T18. The last pair of the bound is nearly deterministic: its bias is half of the bound."""
+    """Yield the claims of T18. The last pair of the bound is nearly deterministic: its bias is half of the bound."""
     for p, old in ((0.6, 0.8), (0.3, 0.05)):
         ratio, rewards = np.array([[(1 - p) / (1 - old)], [p / old]]), np.array([[0.0], [1.0]])
         chance, score = np.array([1 - old, old]), np.array([-p, 1 - p])
@@ -181,8 +183,8 @@ def stale_gradient(mutant: int) -> Claims:
 
 @theory_check("D2")
 def too_long(mutant: int) -> Claims:
-    """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score
-    multiplies.
+    """Yield the claims of D2: exact errors of every window, then sampled second moments of the advantage, which
+    multiply the noise of a style score.
 
     The mutant measures at a constant pass rate.
     """
@@ -213,6 +215,6 @@ def too_long(mutant: int) -> Claims:
 
 
 def worth(p: float, drift: float, m: int) -> float:
-    """Fresh rollouts whose mean is as close to p as the best window's: two thirds of the rollouts in it, for small
-    drifts."""
+    """Return the number of fresh rollouts whose mean is as close to p as the best window's: for small drifts, two
+    thirds of the rollouts in it."""
     return 2 / 3 * m * (2 * p * (1 - p) / (m * drift**2)) ** (1 / 3)

@@ -1,6 +1,5 @@
-"""Variance, T10 to T12: which baseline gives the least noisy gradient; and S1 to S4: what one sampled Pass@1, a pass@k,
-a number of seeds and a best cell are worth.
-"""
+"""Check variance (T10 to T12): which baseline gives the least noisy gradient; and the statistics of evaluation (S1 to
+S4): errors of sampled Pass@1 and pass@k, the number of seeds, and the best of several cells."""
 
 from collections.abc import Callable
 
@@ -32,12 +31,12 @@ from rftlab.studies.theory.models import (
 
 
 def baseline_variance(policy: ExactPolicy, baseline: float) -> float:
-    """Total variance of one response's gradient with a constant baseline."""
+    """Return the total variance of one response's gradient with a constant baseline."""
     return gradient_moments(policy, MEAN, 1, constant(baseline))[1]
 
 
 def best_baseline(policy: ExactPolicy) -> float:
-    """The baseline of least variance: the vertex of the parabola through three measured variances."""
+    """Return the baseline of least variance: the vertex of the parabola through three measured variances."""
     none, half, one = (baseline_variance(policy, b) for b in (0.0, 0.5, 1.0))
     bend = 2 * (none - 2 * half + one)
     return 0.5 - (one - none) / (2 * bend)
@@ -45,7 +44,7 @@ def best_baseline(policy: ExactPolicy) -> float:
 
 @theory_check("T10")
 def least_variance_baseline(mutant: int) -> Claims:
-    """T10. The mutant divides by E[r], as a survey prints it."""
+    """Yield the claims of T10. The mutant divides by E[r], as a survey prints it."""
     policy = softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
     norm = (policy.scores**2).sum(axis=1)
     size, weighted = float(policy.probs @ norm), float((policy.probs * policy.correct) @ norm)
@@ -62,7 +61,7 @@ def least_variance_baseline(mutant: int) -> Claims:
 
 @theory_check("T11")
 def value_baseline(mutant: int) -> Claims:
-    """T11. The greedy response is right at p = .7, so ReMax's baseline is 1."""
+    """Yield the claims of T11. The greedy response is right at p = .7, so ReMax's baseline is 1."""
     base = (lambda p: 1 - p) if mutant == 1 else (lambda p: p)
     for arms in (2, 3, 5, 10):
 
@@ -84,7 +83,7 @@ def value_baseline(mutant: int) -> Claims:
 
 
 def crossing(difference: Callable[[float], float]) -> float:
-    """The pass rate from .02 to .98 at which a difference changes its sign; nan where it does not."""
+    """Return the pass rate from .02 to .98 at which a difference changes its sign; nan where it does not."""
     ends = 0.02, 0.98
     changes = difference(ends[0]) * difference(ends[1]) < 0
     return brentq(difference, *ends, xtol=1e-14, rtol=1e-14) if changes else float("nan")
@@ -92,7 +91,7 @@ def crossing(difference: Callable[[float], float]) -> float:
 
 @theory_check("T12")
 def leave_one_out(mutant: int) -> Claims:
-    """T12."""
+    """Yield the claims of T12, by enumeration and in the one-logit model."""
     advantage = MEAN if mutant else RLOO
     for policy in (softmax_policy([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), softmax_policy([1.2, 0.4, -0.7], [0, 0, 1])):
         p, single = policy.pass_rate, baseline_variance(policy, policy.pass_rate)
@@ -114,13 +113,13 @@ def leave_one_out(mutant: int) -> Claims:
 
 
 def group_variance(counted, p: float) -> float:
-    """Variance of a group's gradient in the one-logit model."""
+    """Return the variance of a group's gradient in the one-logit model."""
     mean, second, _ = logit_moments(counted, p)
     return float(second - mean**2)
 
 
 def evaluations(rates: np.ndarray, n: int, first: int = 0) -> np.ndarray:
-    """Sampled Pass@1 (n,) of the simulator on one fixed set of questions with these pass rates, each with new
+    """Return sampled Pass@1 (n,) of the simulator on one fixed set of questions with these pass rates, each with new
     responses."""
     learners = Learners(*two_arms(rates), RAW, 1, rate=0.0)
     contexts, theta = learners.world.train, learners.state.theta
@@ -128,7 +127,7 @@ def evaluations(rates: np.ndarray, n: int, first: int = 0) -> np.ndarray:
 
 
 def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
-    """As `evaluations`, but each on its own questions: rates (sets * n,) in consecutive sets of n."""
+    """Return sampled Pass@1 on new questions each time: rates (sets * n,) of questions in consecutive sets of n."""
     learners = Learners(*two_arms(rates), RAW, 1, rate=0.0)
     base, theta = learners.world.train, np.zeros(2 * n + 1)
     sets = (Contexts(base.features, *(column[i : i + n] for column in base[1:])) for i in range(0, rates.size, n))
@@ -136,7 +135,7 @@ def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
 
 
 def spread_claim(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
-    """Standard deviation of values against its theory, with the error of a standard deviation (kurtosis counted)."""
+    """Compare the standard deviation of values with its theory; its error counts the kurtosis."""
     deviation = values.std(ddof=1)
     fourth = np.mean((values - values.mean()) ** 4) / deviation**4
     return estimated(name, expected, float(deviation), float(deviation * np.sqrt((fourth - 1) / (4 * values.size))))
@@ -144,8 +143,8 @@ def spread_claim(name: str, expected: float, values: np.ndarray) -> MeasuredValu
 
 @theory_check("S1")
 def pass_at_1_error(mutant: int) -> Claims:
-    """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so
-    mean .5."""
+    """Yield the claims of S1: the simulator's sampled Pass@1, on new questions each time and on one fixed set; rates
+    are Beta(.5, .5), with mean .5."""
     n, sets = 24, 5600
     rng = np.random.default_rng(0)
     rates = rng.beta(0.5, 0.5, n)
@@ -162,13 +161,13 @@ def pass_at_1_error(mutant: int) -> Claims:
 
 
 def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
-    """1 - (1 - c/n)^k."""
+    """Return the plug-in estimate 1 - (1 - c/n)^k of pass@k."""
     return 1 - (1 - correct / n) ** k
 
 
 @theory_check("S2")
 def unbiased_pass_at_k(mutant: int) -> Claims:
-    """S2. Expectation over the counts of n responses, and rewards of the simulator."""
+    """Yield the claims of S2, from expectations over the counts of n responses, and from rewards of the simulator."""
     estimate = plug_in if mutant == 1 else pass_at_k
     for n, k, p in ((8, 4, 0.1), (8, 8, 0.1), (16, 4, 0.5), (64, 16, 0.01)):
         counts = np.arange(n + 1)
@@ -186,7 +185,7 @@ def unbiased_pass_at_k(mutant: int) -> Claims:
 
 
 def found_by_t_test(seeds: int, effect: float, paired: bool, runs: int = 8000) -> np.ndarray:
-    """Whether (runs,) a two-sided t test of 5% finds a difference of `effect` standard deviations between normal
+    """Return whether (runs,) a two-sided t test at 5% finds a difference of `effect` standard deviations between normal
     samples."""
     rng = np.random.default_rng(seeds)
     first = rng.standard_normal((runs, seeds)) + effect
@@ -196,19 +195,19 @@ def found_by_t_test(seeds: int, effect: float, paired: bool, runs: int = 8000) -
 
 
 def normal_seeds(sigma: float, difference: float, paired: bool) -> int:
-    """Seeds per arm by the normal approximation."""
+    """Return the seeds per arm by the normal approximation."""
     z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
     return int(np.ceil((1 if paired else 2) * (z * sigma / difference) ** 2))
 
 
 def normal_power(seeds: int, effect: float, paired: bool) -> float:
-    """Power by the normal approximation."""
+    """Return the power of a test by the normal approximation."""
     return float(stats.norm.cdf(effect * np.sqrt(seeds if paired else seeds / 2) - stats.norm.ppf(0.975)))
 
 
 @theory_check("S3")
 def seeds_for_power(mutant: int) -> Claims:
-    """S3. Seeds asked for, and power found by t tests on normal samples with so many seeds and with one fewer."""
+    """Yield the claims of S3: required seeds, and the power of t tests with so many seeds and with one fewer."""
     cases = ((0.01, False, 6), (0.015, False, 10), (0.02, False, 17), (0.025, False, 26), (0.02, True, 10))
     ask, chance = (normal_seeds, normal_power) if mutant == 1 else (seeds_needed, power)
     for sigma, paired, seeds in cases:
@@ -223,8 +222,8 @@ def seeds_for_power(mutant: int) -> Claims:
 
 
 def winner_values(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
-    """Of the cell that measures best: its measured (in mutant 1: measured anew) value less its true one, and its
-    true one; errors are 1. Mutant 2 takes the first cell."""
+    """Return the measured value (in mutant 1 that of a second measurement) minus the true one, and the true one, of the
+    cell that measures best; errors are 1. Mutant 2 takes the first cell."""
     rng = np.random.default_rng(cells)
     truth, first, second = tau * rng.standard_normal((runs, cells)), *rng.standard_normal((2, runs, cells))
     best = (truth + first).argmax(axis=1)[:, None] * (mutant != 2)
@@ -234,8 +233,8 @@ def winner_values(cells: int, tau: float, mutant: int, runs: int = 9000) -> tupl
 
 @theory_check("S4")
 def best_cell(mutant: int) -> Claims:
-    """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
-    sampled Pass@1."""
+    """Yield the claims of S4: the best of several normal cells, equal and unequal ones, and the best of nine equal
+    cells by the simulator's sampled Pass@1."""
     for cells in (5, 9, 10, 15):
         yield sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), winner_values(cells, 0.0, mutant)[0])
     excess, true = winner_values(9, 1.0, mutant)

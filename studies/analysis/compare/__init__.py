@@ -1,1 +1,1 @@
-"""Levels side by side."""
+"""Comparison of two or three levels of evidence: simulated, trained, published or imported runs."""

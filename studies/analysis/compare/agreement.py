@@ -1,13 +1,13 @@
-"""The agreement of levels: errors, ranks and best cells of the designs that two levels share, and the signs of every
-claim of `studies/data/results/claims.py`, with intervals from hierarchical paired resampling.
+"""Compute the agreement of levels: errors, rank correlations and best cells of the designs that two levels share, and
+the signs of every claim of `studies/data/results/claims.py`. Intervals come from hierarchical paired resampling.
 
 A draw stands for another experiment of the same kind. Its first stage is about seeds: all cells of a level, both splits
 and the base model move together along the deviations of the seeds that ran. The random weights have the tails of
-Student's t, so that a difference of two designs gets its t interval also from three seeds. The second is about
+Student's t, so that a difference of two designs gets its t interval also from three seeds. The second stage is about
 questions: every Pass@1 that was measured with sampled responses gets their binomial noise. Outcomes by question are not
-kept, so questions are redrawn through this standard error; it is never too small (a seed's own deviation holds some of
-it too). A published number has no seeds: its noise is the rounding and the test set's alone. Levels are drawn
-independently of each other.
+kept, so questions are redrawn through this standard error. It is never too small, because a seed's own deviation
+contains a part of it too. A published number has no seeds: its noise is the rounding and the test set's alone. Levels
+are drawn independently of each other.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,11 +27,11 @@ from rftlab.studies.data.results.verdicts import Claim, Part
 
 DRAWS = 4000
 FEWEST = 3
-"""Cells that a rank agreement needs."""
+"""Least number of cells for a rank correlation."""
 
 
 class Agreement(NamedTuple):
-    """How far two levels agree on the cells that both have."""
+    """Agreement of two levels on the cells that both have."""
 
     first: str
     second: str
@@ -40,30 +40,30 @@ class Agreement(NamedTuple):
     error: Estimate
     """Mean absolute difference of Pass@1 after training."""
     gain_error: Estimate
-    """The same of the gain over each level's base model."""
+    """Mean absolute difference of the gain in Pass@1 over each level's base model."""
     kendall: Estimate
-    """Kendall's tau-b of the order of designs; nan with fewer than FEWEST."""
+    """Kendall's tau-b of the order of designs; nan with fewer than FEWEST designs."""
     spearman: Estimate
 
 
 class Best(NamedTuple):
-    """The design that is ahead on test at a level."""
+    """Design with the highest test Pass@1 at a level."""
 
     level: str
     cell: str
     among: int
     observed: float
     corrected: float
-    """Less what picking the best adds on average."""
+    """Observed Pass@1 minus what picking the best adds on average."""
     share: float
-    """Part of the draws in which it is ahead; nan, as `corrected`, where there are none."""
+    """Fraction of the draws in which this design is the best; nan, as is `corrected`, where there are no draws."""
 
 
 def resample(own: CurveSet, generator: np.random.Generator, draws: int = DRAWS) -> Finals:
-    """Draws of the mean Pass@1 after training: a row per draw (an even number), columns as those of `own.finals`; nan
-    where nothing tells a spread, as of one run without questions.
+    """Draw the mean Pass@1 after training by resampling seeds and questions. The result has a row per draw (an even
+    number) and the columns of `own.finals`; it is nan where no spread is known, as for one run without questions.
 
-    Draws come in pairs that lie opposite each other, so their mean is the measured one.
+    Draws come in pairs that lie opposite each other around the measured mean, so their mean is the measured one.
     """
     n, seeds = draws // 2, own.seeds
     weights = np.full((n, seeds), 0.0 if own.responses["test"] or own.rounding else np.nan)  # one seed shows no spread
@@ -78,7 +78,7 @@ def resample(own: CurveSet, generator: np.random.Generator, draws: int = DRAWS) 
 def _drawn(
     table: pd.DataFrame, weights: np.ndarray, responses: int, rounding: float, generator: np.random.Generator
 ) -> pd.DataFrame:
-    """Draws (2n, cells) around the means of `table` (seeds, cells), from weights (n, seeds)."""
+    """Return draws (2n, cells) around the means of `table` (seeds, cells), from weights (n, seeds)."""
     values, means = table.to_numpy(), table.mean().to_numpy()
     runs = np.isfinite(values).sum(axis=0)
     scale = np.sqrt(np.maximum(runs * (runs - 1), 1))
@@ -97,11 +97,12 @@ def _question_error(means: np.ndarray, responses: np.ndarray | int) -> np.ndarra
 
 
 def estimate(value: float, drawn: np.ndarray, low: float, high: float) -> Estimate:
-    """Basic bootstrap interval, within the statistic's bounds: the draws' quantiles mirrored at the measured value.
+    """Return a basic bootstrap interval within the statistic's bounds: the draws' quantiles mirrored at the measured
+    value.
 
-    Noise raises an absolute error and lowers a rank agreement, in a draw once more than in the measurement. Mirroring
-    takes that off; plain quantiles would put it in twice. The interval holds the measured value. Without draws it
-    is all that the statistic can be.
+    Noise raises an absolute error and lowers a rank correlation, and a draw has it once more than the measurement.
+    Mirroring subtracts this bias, which plain quantiles would add again. The interval contains the measured value.
+    Without draws it is the whole range of the statistic.
     """
     if not np.isfinite(value):
         return NONE
@@ -114,8 +115,8 @@ def estimate(value: float, drawn: np.ndarray, low: float, high: float) -> Estima
 
 
 def in_order(measured: Estimate, statistic: Callable, a: np.ndarray, b: np.ndarray) -> Estimate:
-    """A rank agreement of two levels (cells,), its interval with 0 in it unless at most 5% of shuffles of the designs
-    agree as much: level designs have an order too, by noise."""
+    """Return a rank correlation of two levels (cells,) with 0 in its interval, unless at most 5% of the shuffles of the
+    designs agree as much. Designs of equal quality also have an order, by noise."""
     shuffled = np.random.default_rng(0).permuted(np.tile(a, (DRAWS, 1)), axis=1)
     reached = np.abs(statistic(shuffled, np.tile(b, (DRAWS, 1)))) >= abs(measured.value) - 1e-9
     if reached.mean() <= 1 - CONFIDENCE:
@@ -124,13 +125,13 @@ def in_order(measured: Estimate, statistic: Callable, a: np.ndarray, b: np.ndarr
 
 
 def mean_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Mean absolute difference along the last axis."""
+    """Return the mean absolute difference along the last axis."""
     return np.abs(a - b).mean(axis=-1)
 
 
 def kendall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b along the last axis: concordant less discordant pairs over the root of the pairs untied in
-    each; nan where all are tied."""
+    """Return Kendall's tau-b along the last axis: concordant minus discordant pairs, over the geometric mean of the
+    numbers of untied pairs of each; nan where all values of one are tied."""
     i, j = np.triu_indices(a.shape[-1], 1)
     s, t = np.sign(a[..., i] - a[..., j]), np.sign(b[..., i] - b[..., j])
     with np.errstate(invalid="ignore"):
@@ -138,19 +139,21 @@ def kendall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Correlation of the ranks along the last axis, ties at their mean rank; nan where all are tied."""
+    """Return Spearman's rank correlation along the last axis, ties at their mean rank; nan where all values of one are
+    tied."""
     x, y = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (a, b))
     with np.errstate(invalid="ignore"):
         return (x * y).sum(axis=-1) / np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
 
 
 def common_cells(levels: Sequence[CurveSet]) -> list[str]:
-    """Designs with an endpoint at all levels, in the order of the first."""
+    """Return the designs with an endpoint at all levels, in the order of the first level."""
     return [cell for cell in levels[0].cells if all(cell in own.cells for own in levels[1:])]
 
 
 def agree(first: CurveSet, second: CurveSet, draws: dict[str, Finals]) -> list[Agreement]:
-    """Agreement of two levels on train and on test; none where they share no design. `draws` by the level's name."""
+    """Return the agreement of two levels on train and on test, [] without common designs. draws: by the level's
+    name."""
     cells = common_cells([first, second])
     return [_agree(first, second, split, cells, draws) for split in SPLITS if cells]
 
@@ -176,8 +179,8 @@ def _agree(first: CurveSet, second: CurveSet, split: str, cells: list[str], draw
 
 
 def standard_error(own: CurveSet, cells: list[str]) -> float:
-    """Standard error of a cell's mean test Pass@1, its variance taken as common to the cells; nan where nothing tells
-    it."""
+    """Return the standard error of a cell's mean test Pass@1, with one variance for all cells; nan where it cannot be
+    estimated."""
     table, rounding = own.finals["test"][cells], own.rounding**2 / 12
     runs = table.count()
     if (runs > 1).any():
@@ -189,7 +192,7 @@ def standard_error(own: CurveSet, cells: list[str]) -> float:
 
 
 def curse(own: CurveSet, cells: list[str]) -> float:
-    """By how much the best of the cells looks better on test than it is, on average
+    """Return how much better the best of the cells looks on test than it is, on average
     (`rftlab.studies.data.results.stats.winners_curse`)."""
     if len(cells) < 2:
         return 0.0
@@ -198,7 +201,7 @@ def curse(own: CurveSet, cells: list[str]) -> float:
 
 
 def best(own: CurveSet, draws: Finals, cells: list[str]) -> Best:
-    """The design with the highest test Pass@1 among `cells`, corrected for having been picked."""
+    """Return the design with the highest test Pass@1 among `cells`, corrected for having been picked."""
     means = own.finals["test"][cells].mean()
     chosen = means.idxmax()
     share = float((draws["test"][cells].dropna().idxmax(axis=1) == chosen).mean())
@@ -206,27 +209,27 @@ def best(own: CurveSet, draws: Finals, cells: list[str]) -> Best:
 
 
 PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
-"""Sign of a quantity: its interval lies above 0, below 0, holds 0; or the level has no number."""
+"""Signs of a quantity: its interval lies above 0, lies below 0, contains 0, or the level has no number."""
 AGREE, DISAGREE, UNDECIDED, SINGLE = "agree", "disagree", "undecided", "not compared"
 
 
 class Side(NamedTuple):
-    """A quantity at one level."""
+    """Quantity of a claim at one level."""
 
     name: str
     measured: Estimate
     sign: str
     cells: tuple[str, ...]
-    """The designs that it compares."""
+    """Designs that the quantity compares."""
 
     @property
     def missing(self) -> str:
-        """In words why there is no number; "" where there is one."""
+        """Reason in words why the level has no number; "" where it has one."""
         return "" if self.sign != MISSING else "best itself" if self.cells else "not reported"
 
 
 class ClaimRow(NamedTuple):
-    """A quantity of a claim at all levels, in their order."""
+    """Quantity of a claim at all levels, in the order of the levels."""
 
     claim: str
     statement: str
@@ -235,12 +238,12 @@ class ClaimRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The compared designs; where levels differ in their best design, that of each."""
+        """Names of the compared designs; where levels differ in their best design, those of each level."""
         return " | ".join(dict.fromkeys(side.name for side in self.sides if side.name))
 
 
 def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[ClaimRow]:
-    """A row for every quantity of every claim that at least one level has. `draws` by the level's name."""
+    """Return a row for every quantity of every claim that at least one level has. draws: by the level's name."""
     rows = []
     for claim in CLAIMS:
         sides = [_sides(claim, own, draws[own.name]) for own in levels]
@@ -251,8 +254,8 @@ def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[Cla
 
 
 def sign_verdict(signs: list[str]) -> str:
-    """disagree where two levels have opposite signs; agree where all that have a number have the same; else
-    undecided."""
+    """Return `disagree` where two levels have opposite signs, `agree` where all levels with a number have the same
+    sign, `not compared` with fewer than two numbers, else `undecided`."""
     known = [sign for sign in signs if sign != MISSING]
     if len(known) < 2:
         return SINGLE
@@ -262,7 +265,7 @@ def sign_verdict(signs: list[str]) -> str:
 
 
 def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
-    """One verdict per claim: disagree where a part does, undecided where one is, agree where all compared parts do."""
+    """Return one verdict per claim: `disagree` if a part disagrees, else `undecided` if a part is, else `agree`."""
     verdicts_by_claim: dict[str, list[str]] = {}
     for row in rows:
         verdicts_by_claim.setdefault(row.claim, []).append(row.verdict)
@@ -287,7 +290,7 @@ def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
         return _absent("" if part.with_itself else part.name)
     if part.with_itself:
         return _absent("")._replace(cells=part.cells[:1])
-    value, low, high = part.measured  # over seeds: of whole runs, which are not drawn, and where a design lacks seeds
+    value, low, high = part.measured  # over seeds; kept for whole runs, which are not drawn, and with missing seeds
     if np.isfinite(drawn.values).any() and np.isfinite(part.values).all():
         low, high = np.nanquantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     picked = np.nan_to_num(curse(own, list(part.among))) if part.among and part.values.any() else 0.0

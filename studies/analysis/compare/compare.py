@@ -1,5 +1,5 @@
-"""`rftlab compare`: two or three levels side by side, as tables in the terminal and as one self-contained page with
-figures."""
+"""Compare two or three levels side by side (`rftlab compare`), as tables in the terminal and as one self-contained page
+with figures."""
 
 from collections import Counter
 from functools import partial
@@ -62,23 +62,23 @@ STATISTICS = {
 
 
 class Comparison(NamedTuple):
-    """Levels, how far their curves agree, their best designs and the signs of the claims."""
+    """Comparison of levels: the agreement of their curves, their best designs and the signs of the claims."""
 
     levels: list[CurveSet]
     agreements: list[Agreement]
     best: list[Best]
-    """Of each level: among all its designs, and among those that all levels share."""
+    """Best designs of each level, among all its designs and among those that all levels share."""
     rows: list[ClaimRow]
-    """Claims with their signs."""
+    """Quantities of the claims with their sign at each level."""
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """Verdict of each claim."""
+        """Verdict on each claim."""
         return claim_verdicts(self.rows)
 
 
 def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Comparison:
-    """Agreement, best designs and signs of claims; equal arguments give equal numbers."""
+    """Return the agreement, best designs and signs of claims of levels; equal arguments give equal numbers."""
     streams = np.random.default_rng(seed).spawn(len(levels))
     drawn = {own.name: resample(own, stream, draws) for own, stream in zip(levels, streams, strict=True)}
     pairs = list(combinations(levels, 2))
@@ -100,8 +100,9 @@ def compare(
     quiet: bool,
     **simulated: Any,
 ) -> Path:
-    """Load or simulate the levels, print tables and write root/compare-NAMES/compare.html with its figures; returns the
-    page's path. Where all levels are ours with their claims, else with what runs of any design have in common.
+    """Load or simulate the levels, print tables and write root/compare-NAMES/compare.html with its figures. Returns the
+    page's path. Pairs of the paper are compared with their claims. With free sources, groups of runs are compared by
+    the first common measure.
 
     seed: of the resampling. simulated: seeds, rounds and threads, as `load_levels` takes them. Raises UserError, before
     anything is simulated, where levels have no measure in common.
@@ -129,7 +130,7 @@ def compare(
 
 
 def write_comparison(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
-    """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's
+    """Compare levels, print the tables, and write the page with its figures into root/compare-NAMES. Returns the page's
     path."""
     folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
     check_writable(folder)
@@ -155,7 +156,7 @@ def write_comparison(console: Console, levels: list[CurveSet], root: Path, axis:
 
 
 def _experiments(levels: list[CurveSet]) -> list[Experiment]:
-    """Those of which two levels have a design."""
+    """Return the experiments of which at least two levels have a design."""
     return [
         e for e in EXPERIMENTS.values() if sum(bool(set(map(label, e.cells)) & set(own.cells)) for own in levels) > 1
     ]
@@ -202,7 +203,7 @@ def _context(comparison: Comparison, figures: dict[str, Markup], axis: str, seed
 
 
 def estimate_text(measured: Estimate, sign: bool = False) -> str:
-    """A number with its interval; empty where there is none."""
+    """Return a number with its interval as text; "" where there is none."""
     if not np.isfinite(measured.value):
         return ""
     text = signed if sign else "{:.3f}".format
@@ -210,7 +211,7 @@ def estimate_text(measured: Estimate, sign: bool = False) -> str:
 
 
 def show(console: Console, comparison: Comparison) -> None:
-    """The tables for the terminal: agreement, best designs, signs."""
+    """Print the tables of a comparison: agreement, best designs and signs of claims."""
     for own in comparison.levels:
         console.print(Text(f"{own.name}: {own.source}", style="dim"), soft_wrap=True)
     _show_agreements(console, comparison.agreements)
@@ -227,7 +228,7 @@ def show(console: Console, comparison: Comparison) -> None:
 
 
 def _show_agreements(console: Console, agreements: list[Agreement]) -> None:
-    """A table for each two levels, whose names are a line of their own."""
+    """Print a table of agreement for each two levels, whose names are a line of their own."""
     if not agreements:
         console.print("the levels share no design")
     for first, second in dict.fromkeys((a.first, a.second) for a in agreements):

@@ -1,4 +1,4 @@
-"""Figures of a comparison of levels on a common axis; each returns a chart and a table of what it shows."""
+"""Draw figures of a comparison of levels on a common axis. Functions return a chart and a table of what it shows."""
 
 from dataclasses import replace
 from math import ceil
@@ -46,23 +46,23 @@ AXES = {
 }
 """Titles of the quantities against which curves are drawn."""
 SPENT = ("rollouts", "tokens", "seconds")
-"""Those of which a round takes more in one design than in another: in powers of ten, without round 0."""
+"""Axes on which a round costs more in one design than in another; they are logarithmic, without round 0."""
 
 
 def shown_ends(axis: str) -> str:
-    """The quantity that a trade-off curve shows."""
+    """Return the title of the quantity that a trade-off curve shows."""
     return f"Pass@1 at equal {axis}" if axis in SPENT else "Pass@1 after training"
 
 
 def place(curves: pd.DataFrame, axis: str) -> pd.Series:
-    """Where each row lies on the axis."""
+    """Return the place on the axis of each row of curves."""
     if axis == "fraction":
         return curves["round"] / curves["planned_rounds"]
     return curves["round" if axis == "rounds" else axis].astype(float)
 
 
 def mean_lines(own: CurveSet, cells: list[str], axis: str) -> pd.DataFrame:
-    """Means over seeds: columns level, cell, split, round, x, mean, low, high."""
+    """Return mean curves over seeds, with columns level, cell, split, round, x, mean, low and high."""
     curves = own.curves[own.curves["cell"].isin(cells)]
     places = curves.assign(x=place(curves, axis)).groupby(["cell", "round"])["x"].mean().reset_index()
     lines = mean_curves(curves).merge(places, on=["cell", "round"]).assign(level=own.name)
@@ -70,11 +70,12 @@ def mean_lines(own: CurveSet, cells: list[str], axis: str) -> pd.DataFrame:
 
 
 def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
-    """Pass@1 of the experiment's designs where each has come as far along the axis as the run that ends first: after
-    training on rounds.
+    """Return Pass@1 of the experiment's designs at the place of the axis where the first run ends, or after training on
+    axes of rounds.
 
-    Columns level, cell, tick, split, budget, mean, low, high; linear between evaluations. Published endpoints are after
-    training, so they stand on axes of rounds alone. A run that did not come so far is left out.
+    Columns are level, cell, tick, split, budget, mean, low and high; values are linear between evaluations. Published
+    endpoints exist after training only, so they appear on axes of rounds alone. A run that did not reach the place is
+    left out.
     """
     cells = experiment.ticks_by_cell
     curves = own.curves[own.curves["cell"].isin(list(cells))]
@@ -89,7 +90,7 @@ def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
 
 
 def _values(own: CurveSet, cell: str, split: str, axis: str, budget: float) -> np.ndarray:
-    """Pass@1 of each seed at the budget, or after training."""
+    """Return Pass@1 of each seed at the budget, or after training on axes of rounds."""
     if axis not in SPENT:
         table = own.finals[split]
         return table[cell].dropna().to_numpy() if cell in table else np.array([])
@@ -103,7 +104,7 @@ COLUMNS = 5
 
 
 def level_colours(levels: list[CurveSet]) -> dict[str, str]:
-    """A colour for each level, the same in every figure."""
+    """Return a colour for each level, the same in every figure."""
     return {own.name: colour for own, colour in zip(levels, PALETTE, strict=False)}
 
 
@@ -113,8 +114,8 @@ def _level_keys(levels: list[CurveSet]) -> list[LegendKey]:
 
 
 def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
-    """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds;
-    published test endpoints hollow."""
+    """Draw Pass@1 against the axis: a panel per cell, a colour per level, test solid, train dashed, and bands over
+    seeds. Published test endpoints are hollow diamonds."""
     numbers = pd.concat(
         [mean_lines(own, list(experiment.ticks_by_cell), axis) for own in levels if len(own.curves)],
         ignore_index=True,
@@ -146,8 +147,8 @@ def level_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> D
 
 
 def level_tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
-    """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place
-    of `axis`."""
+    """Draw Pass@1 against the experiment's axis, levels overlaid and test beside train. Each level's cells are taken at
+    the same place of `axis`."""
     numbers = pd.concat([at_budget(own, experiment, axis) for own in levels], ignore_index=True)
     colours, panels = level_colours(levels), []
     for split in SPLITS[::-1]:
@@ -166,8 +167,8 @@ def level_tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) ->
 
 
 def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
-    """Test Pass@1 after training of each common design, one level against the other, a panel per two levels; 95% t
-    intervals over seeds."""
+    """Draw test Pass@1 after training of each common design, one level against the other: a panel per two levels, with
+    95% t intervals over seeds."""
     frames, panels = [], []
     for first, second in pairs:
         rows = _points(first, second)
@@ -186,11 +187,12 @@ def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
 
 _NAMED = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "256x1w8-paper_text", "1x256-paper_text")
 _MARKED = {"": GREY} | dict(zip(_NAMED, PALETTE, strict=False))
-"""Colours of the designs that the claims turn on, and of the others."""
+"""Colours of the designs that decide the claims, and of all others."""
 
 
 def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
-    """Columns first, second, cell, and x, x_low, x_high, y, ... (bounds are nan without an interval)."""
+    """Return the points of a scatter plot: first, second, cell, x, x_low, x_high, y, ... (bounds nan without an
+    interval)."""
     rows = []
     for cell in common_cells([first, second]):
         ends = [interval(own.finals["test"][cell].dropna()) for own in (first, second)]

@@ -1,4 +1,4 @@
-"""Curve sets that a comparison is about: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
+"""Load the curve sets of a comparison, such as `sim:qwen-gsm8k`, `llm:tiny-mix97` and `published:qwen-gsm8k`."""
 
 import re
 from dataclasses import replace
@@ -28,7 +28,7 @@ from rftlab.studies.readers.designs.ours import known_design
 from rftlab.studies.report.figures import pretty
 
 SEEDS = 5
-"""Seeds of a simulated level that no study of the results folder names."""
+"""Number of seeds of a simulated level where no study in the results folder gives one."""
 ROUNDING = 0.01
 """Step to which published numbers are rounded."""
 
@@ -38,28 +38,28 @@ Finals = dict[str, pd.DataFrame]
 
 
 class CurveSet(NamedTuple):
-    """The numbers of one level for one pair."""
+    """Curves and endpoints of one level for one pair."""
 
     origin: RunSource
     curves: pd.DataFrame
-    """Rows of `rftlab.studies.data.runs.runner.Results.curves`; none at level published, which has endpoints alone."""
+    """Rows of `rftlab.studies.data.runs.runner.Results.curves`; none at level published, which has endpoints only."""
     finals: Finals
     """Pass@1 after training: a row per seed, a column per cell and `base`; one row where numbers are published."""
     responses: dict[str, int]
-    """Responses that a Pass@1 of each split is measured with; 0 where it is exact."""
+    """Number of responses behind a Pass@1 of each split; 0 where it is exact."""
     rounding: float
-    """Step to which the numbers are rounded; 0 where they are not."""
+    """Step to which the values are rounded; 0 where they are not."""
     source: str
-    """Where they come from, for the reader."""
+    """Source of the values, in words."""
 
     @property
     def name(self) -> str:
-        """As the user wrote it."""
+        """Name as the user wrote it."""
         return self.origin.name
 
     @property
     def title(self) -> str:
-        """As figures and tables print it: 'sim Qwen · GSM8K'."""
+        """Title in figures and tables, such as 'sim Qwen · GSM8K'."""
         return f"{self.origin.kind} {pretty(self.origin.place)}"
 
     @property
@@ -70,7 +70,7 @@ class CurveSet(NamedTuple):
 
     @property
     def seeds(self) -> int:
-        """Rows of `finals`."""
+        """Number of rows of `finals`."""
         return len(self.finals["test"])
 
 
@@ -83,7 +83,7 @@ def load_levels(
     rounds: int | None = None,
     threads: int = 1,
 ) -> list[CurveSet]:
-    """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
+    """Load the curves and endpoints of every curve set; simulations that are missing in the results folder run now.
 
     seeds, rounds: of simulated levels; None for those of the folder's study of the simulator, or the usual ones. Raises
     UserError where a language model has no finished runs, before anything is simulated.
@@ -104,14 +104,14 @@ def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None
 
 
 def _study(root: Path, one: RunSource) -> Study | None:
-    """The folder's study of a level, if it has the pair."""
+    """Return the folder's study of a level if it includes the pair, else None."""
     level = next((level for level in LEVELS if level == one.kind), None)
     study = read_study(root, level) if level and has_study(root, level) else None
     return study if study and one.place in study.pairs else None
 
 
 def _there(one: RunSource, root: Path) -> CurveSet:
-    """Return the numbers that need no run."""
+    """Return the curve set of a level that needs no new run: a published or trained one."""
     if one.kind == "published":
         return _published(one)
     planned = _llm_points(one, root)
@@ -133,8 +133,8 @@ def _there(one: RunSource, root: Path) -> CurveSet:
 
 
 def _llm_points(one: RunSource, root: Path) -> list[RunSpec]:
-    """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that
-    it has folders for."""
+    """Return every run of the seven experiments that the folder could hold: those of its study, or without a study
+    those of the seeds for which it has folders."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
     if study:
         points = study_points(experiments, "llm", [one.place], study.seeds, study.rounds)
@@ -160,7 +160,7 @@ def _measured(one: RunSource, points: list[RunSpec], root: Path) -> CurveSet:
 def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
     responses = _responses(one.place) if one.kind == "llm" else dict.fromkeys(SPLITS, 0)
     tables = {split: finals(curves, one.place, split) for split in SPLITS}
-    ran = tables["test"].notna().sum()  # cells may have seeds of their own number
+    ran = tables["test"].notna().sum()  # cells may differ in their number of seeds
     few, most = int(ran.min()), int(ran.max())
     counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
     seeds = f"{counts} of {int(curves['planned_rounds'].max())} rounds"
@@ -168,7 +168,7 @@ def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
 
 
 def _responses(name: str) -> dict[str, int]:
-    """Questions in an evaluation of each split of a pair, times the responses to each."""
+    """Return the responses of an evaluation of each split of a pair: questions times the responses to each."""
     run = start_at(name, "llm")
     there = SIZES.get(pair(name).dataset, (run.task.sizes.train, run.task.sizes.test))
     subsets = (run.evaluation.train_subset, run.evaluation.test_subset)
@@ -194,12 +194,12 @@ _OURS: dict[Measure, str] = {
     ("train", "pass_at_1"): "train_pass_at_1",
     ("train", "reward_mean"): "reward",
 }
-"""Measures of our own curves by their columns; published levels have the first two."""
+"""Columns of simulated and trained curves by measure; published levels have the first two."""
 MEASURED = tuple(_OURS)
 
 
 def level_groups(own: CurveSet, measure: Measure) -> RunGroups:
-    """A level of ours as groups of runs, by a measure. Raises UserError where it does not have it."""
+    """Return the runs of a curve set as groups by a measure. Raises UserError where it does not have the measure."""
     split = measure[0] if own.origin.kind == "published" else ""
     groups = [_ended(own, cell, split) if split else _trained(own, cell, _OURS[measure]) for cell in own.cells]
     check(bool(groups), f"{own.name} has no {' '.join(measure)}; allowed: levels with it")
@@ -207,19 +207,19 @@ def level_groups(own: CurveSet, measure: Measure) -> RunGroups:
 
 
 def _trained(own: CurveSet, cell: str, column: str) -> Group:
-    """Runs of a design with their curves."""
+    """Return the runs of a design with their curves as a group."""
     rows = own.curves[(own.curves["cell"] == cell) & own.curves[column].notna()]
     n = float("nan") if column == "reward" else own.responses[column.removesuffix("_pass_at_1")] or float("nan")
     curves = pd.DataFrame(
         {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
     )
-    if own.origin.kind == "llm":  # what the simulator took says nothing of a language model
+    if own.origin.kind == "llm":  # the simulator's seconds say nothing about a language model
         curves["seconds"] = rows["seconds"].astype(float)
     return _group(own, cell, curves.reset_index(drop=True), drawn=True)
 
 
 def _ended(own: CurveSet, cell: str, split: str) -> Group:
-    """A design of which the end alone is known."""
+    """Return a design of which only the base and the end are known as a group."""
     row = own.finals[split].iloc[0]
     values = {0: row.get("base"), BASELINE.rounds: row[cell]}
     curves = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""The diagnosis of one run: findings with evidence, threshold and advice (docs/diagnose.md)."""
+"""Diagnose one run: findings with evidence, threshold and advice (docs/diagnose.md)."""
 
 import unicodedata
 from collections.abc import Callable
@@ -36,17 +36,17 @@ CHECKS: dict[str, Check] = {
     progress.EVALUATION: progress.evaluation_too_small,
     **ALARM_CHECKS,
 }
-"""By kind; of findings that are equally grave the first here comes first."""
+"""Checks by kind. Findings of equal severity are shown in this order."""
 
 
 def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> Diagnosis:
-    """Return the findings of a run.
+    """Return the diagnosis of a run.
 
-    questions: of an evaluation, where the log does not say. claim: the difference of Pass@1 that it should show, above
-    0; from the first evaluation to the last where None.
+    questions: number in an evaluation, where the log does not say. claim: the difference of Pass@1 that it should show,
+    above 0; None takes the difference between the first and the last evaluation.
     """
     seen = observe(run, questions, claim)
-    with np.errstate(all="ignore"):  # values near the largest number: what overflows is no finding
+    with np.errstate(all="ignore"):  # values near the largest number overflow, which is no finding
         said = {kind: check(seen) for kind, check in CHECKS.items()}
     findings = [result for result in said.values() if isinstance(result, Finding)]
     return Diagnosis(
@@ -58,8 +58,8 @@ def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None
 
 
 def show_diagnosis(console: Console, said: Diagnosis) -> None:
-    """One line first, then findings, the gravest first, then what could not be judged. Texts of logs are printed
-    without markup, control characters as escapes."""
+    """Print a diagnosis: one line, then findings, the most severe first, then checks that could not be made. Texts of
+    logs are printed without markup, control characters as escapes."""
     lines = [said.verdict]
     for finding in said.findings:
         lines += ["", f"{finding.severity}: {finding.kind}: {finding.what}"]

@@ -1,11 +1,11 @@
-"""Alarms: early signs that a run is about to fail, each with how often it was right.
+"""Watch runs for alarms, early signs of failure, and count how often each alarm was right.
 
-An alarm at a round rests on that round and earlier ones alone, so a run that goes on is judged as a finished one is.
+An alarm at a round rests on that round and earlier ones alone, so unfinished runs are judged like finished ones.
 
-How often alarms are right is counted in hits on runs that failed and false alarms on runs that did not. A run failed
-where Pass@1, reward or format rate fell below half of its best level and stayed there, or where Pass@1 ended near zero.
-It did not where it ended at half of what the runs of its source that did not fall usually reach, or above. Others,
-those that never rose and those that are too short to tell, are not counted.
+Alarms are scored by hits on runs that failed and by false alarms on runs that did not. A run failed where Pass@1,
+reward or format rate fell below half of its best level and stayed there, or where Pass@1 ended near zero. It did not
+fail where its end is at least half of the median end of those runs of its source that did not fall. Other runs, which
+never rose or are too short to judge, are not counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,46 +37,46 @@ from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
 RATES = files("rftlab.studies") / "assets" / "alarms.csv"
 WINDOW = 5
-"""Values under the running median that is compared, the last ones of a round."""
+"""Number of values under the running median that is compared: the last ones up to a round."""
 EARLY = 10
-"""Values of a gradient norm whose highest running median is its early level: noise is high there too."""
+"""Number of first values of a gradient norm whose highest running median is its (noisy) early level."""
 
 
 class AlarmRule(NamedTuple):
-    """A sign, and when it is one."""
+    """Rule of an alarm: a quantity and the threshold from which it is a sign of failure."""
 
     kind: str
     metric: str
-    """Of training, or of the test set where training does not log it."""
+    """Metric of training, or of the test set where training does not log it."""
     measure: Callable[[np.ndarray, KnownDesign], np.ndarray | None]
-    """From the values (n,) of the metric to those that are compared (n,): nan where nothing is compared yet, None where
-    what is known of the run does not allow it."""
+    """Function of the metric's values (n,) and the design that returns the compared values (n,): nan where nothing is
+    compared yet, and None in place of the array where what is known of the run does not allow the alarm."""
     threshold: str
-    """Its name in `THRESHOLDS`."""
+    """Name of the threshold in `THRESHOLDS`."""
     says: str
-    """The compared quantity, after its value."""
+    """Words for the compared quantity, printed after its value."""
     above: bool = True
-    """Whether values above the threshold are a sign, or values below it."""
+    """Whether values above the threshold are a sign; otherwise values below it are."""
     needs: str = ""
-    """The facts that must be known beside the metric."""
+    """Facts that must be known beside the metric, in words."""
 
 
 class FiredAlarm(NamedTuple):
-    """The first round at which a sign was there."""
+    """First round at which an alarm fired."""
 
     rule: AlarmRule
     round: int
     value: float
-    """The value that was compared with the threshold."""
+    """Value that was compared with the threshold."""
 
 
 def _running(values: np.ndarray) -> np.ndarray:
-    """Median (n,) of the last WINDOW values; nan where there are fewer."""
+    """Return the median (n,) of the last WINDOW values; nan where there are fewer."""
     return pd.Series(values).rolling(WINDOW).median().to_numpy()
 
 
 def _over(values: np.ndarray, level: float) -> np.ndarray:
-    """The running median in multiples of a level; nan where that is no positive number."""
+    """Return the running median in multiples of a level; nan where the level is not positive."""
     return _running(values) / (level if level > 0 else np.nan)
 
 
@@ -114,14 +114,15 @@ ALARMS = (
 
 
 def compared_values(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
-    """The line that a rule looks at and what it compares (n,); None where the log does not allow it."""
+    """Return the line of a rule's metric and the values that the rule compares (n,); None where the log does not allow
+    it."""
     line = seen.first(("train", rule.metric), ("test", rule.metric), least=EARLY + 1)
     values = None if line is None else rule.measure(line.values, seen.design)
     return None if line is None or values is None else (line, values)
 
 
 def first_fired(rule: AlarmRule, seen: ObservedRun, threshold: float | None = None) -> FiredAlarm | Unjudged | None:
-    """Where an alarm first fired, by its own threshold where None is given; None where it did not."""
+    """Return the first firing of an alarm, by its own threshold where None is given; None where it did not fire."""
     there = compared_values(rule, seen)
     if there is None:
         return Unjudged(rule.kind, f"{rule.metric} at more than {EARLY} rounds{rule.needs}")
@@ -134,11 +135,11 @@ def first_fired(rule: AlarmRule, seen: ObservedRun, threshold: float | None = No
 def alarms_so_far(
     rounds: Sequence[Mapping[str, float]], design: KnownDesign | None = None
 ) -> tuple[FiredAlarm | Unjudged, ...]:
-    """The alarms of a run that goes on, and those that its metrics do not allow.
+    """Return the alarms that fired so far in a run, and those that its metrics do not allow.
 
-    rounds: what each finished round logged, by our names (response_length, grad_norm, clip_fraction, entropy) and,
-    where rounds are not 1, 2 .., `round`. design: its response limit and its loss, where they are known. An alarm that
-    has fired stays, so that a caller who keeps the kinds of earlier calls sees what is new.
+    rounds: metrics that each finished round logged, by rftlab's names (response_length, grad_norm, clip_fraction,
+    entropy) and, where rounds are not 1, 2 .., `round`. design: its response limit and its loss, where they are known.
+    An alarm that has fired stays, so a caller who keeps the kinds of earlier calls sees which are new.
     """
     lines = {}
     for metric in dict.fromkeys(rule.metric for rule in ALARMS):
@@ -150,10 +151,10 @@ def alarms_so_far(
 
 
 class AlarmWatch:
-    """The alarms of a run that goes on: each is told once, at the round where it fires."""
+    """Watch over an unfinished run that reports each alarm once, at the round where it fires."""
 
     def __init__(self, design: KnownDesign, rounds: Sequence[Mapping[str, float]] = ()):
-        """rounds: what the run has logged already, each with its `round`; alarms of those count as told."""
+        """Begin a watch. rounds: metrics already logged, each with its `round`; their alarms count as reported."""
         self.design, self.rounds = design, list(rounds)
         self.told = {alarm.rule.kind for alarm in self._fired()}
 
@@ -161,8 +162,8 @@ class AlarmWatch:
         return [alarm for alarm in alarms_so_far(self.rounds, self.design) if isinstance(alarm, FiredAlarm)]
 
     def news(self, measured: Mapping[str, float]) -> list[str]:
-        """Add a round's measurements, `round` among them, and return new alarms in words. Rounds from that one on,
-        which a killed run left, are dropped."""
+        """Add a round's measurements, including `round`, and return new alarms in words. Earlier records of that round
+        and later ones, which a killed run left, are dropped."""
         self.rounds = [row for row in self.rounds if row["round"] < measured["round"]] + [measured]
         new = [alarm for alarm in self._fired() if alarm.rule.kind not in self.told]
         self.told |= {alarm.rule.kind for alarm in new}
@@ -174,7 +175,7 @@ class AlarmWatch:
 
 
 def watched_metrics(logged: Mapping[str, object]) -> dict[str, float]:
-    """Return the training metrics in a trainer's log that alarms look at, by our names."""
+    """Return the training metrics in a trainer's log that alarms look at, by rftlab's names."""
     wanted, metrics = {rule.metric for rule in ALARMS}, dict[str, float]()
     for source, value in logged.items():
         name = translate_metric(source)
@@ -198,7 +199,7 @@ def _check(rule: AlarmRule, seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 ALARM_CHECKS = {rule.kind: partial(_check, rule) for rule in ALARMS}
-"""By kind, as `CHECKS` has them."""
+"""Alarms as checks of a diagnosis, by kind."""
 
 
 @cache
@@ -208,7 +209,8 @@ def _rates() -> dict[str, dict[str, float]]:
 
 
 def describe_rates(kind: str) -> str:
-    """How often an alarm was right on public runs: `rftlab dev score` made the table that comes with the package."""
+    """Return a sentence about how often an alarm was right on public runs, by the shipped table of `rftlab dev
+    score`."""
     counts = {name: f"{value:g}" for name, value in _rates()[kind].items()}
     lead = ", {early} of them {rounds_before} rounds before the fall (median)" if _rates()[kind]["early"] else ""
     sentence = (
@@ -218,26 +220,27 @@ def describe_rates(kind: str) -> str:
 
 
 POOR = 0.5
-"""Share of the median end of a source's runs below which a run that did not fall is not counted."""
+"""Fraction of the median end of a source's runs below which a run that did not fall is not counted."""
 
 NEVER = np.inf
-"""In place of a round, of an alarm that did not fire."""
+"""Round of an alarm that did not fire."""
 ANY = "any alarm"
 
 
 class ScoredRun(NamedTuple):
-    """A run, and when it failed."""
+    """Run with the round at which it failed, for scoring alarms."""
 
     source: str
     seen: ObservedRun
     since: int | None
     """First round after the fall; None where the run did not fail."""
     end: float
-    """Its level in the last rounds."""
+    """Median of the curve over the last fifth of the rounds."""
 
 
 def failing_since(seen: ObservedRun) -> int | None:
-    """The first round of those that stay below half of the best level, or near zero; None where there is none."""
+    """Return the first round from which the run stays below half of its best level or near zero; None where there is
+    none."""
     since = []
     for key in LEVELS:
         line = seen.enough(key)
@@ -247,14 +250,14 @@ def failing_since(seen: ObservedRun) -> int | None:
         elif line is not None and line.metric == "pass_at_1" and line.end(0.2) <= limit("start"):
             above = np.flatnonzero(line.values > limit("start"))
             untrained = line.values[0] if line.rounds[0] == 0 else 0.0
-            # a run that never had more than almost nothing, also before training, did not fall
+            # a run that was near zero throughout, also before training, did not fall
             if max(untrained, smooth(line.values, 0.0).max()) > limit("start"):
                 since.append(int(line.rounds[min(above[-1] + 1, len(line) - 1)]))
     return min(since, default=None)
 
 
 def score_runs(runs: Sequence[tuple[str, ImportedRun]]) -> list[ScoredRun]:
-    """The runs that are counted. runs: each with the name of its source."""
+    """Return the runs that are counted in the scores of alarms. runs: each with the name of its source."""
     kept = []
     for source, run in runs:
         seen = observe(run)
@@ -270,14 +273,14 @@ def score_runs(runs: Sequence[tuple[str, ImportedRun]]) -> list[ScoredRun]:
 
 
 def fired_round(rule: AlarmRule, one: ScoredRun, threshold: float | None = None) -> float | None:
-    """The round of `first_fired`, and NEVER where there is none; None where the log does not allow the alarm."""
+    """Return the round at which an alarm first fired, NEVER if it did not, and None if the log does not allow it."""
     said = first_fired(rule, one.seen, threshold)
     return None if isinstance(said, Unjudged) else said.round if said else NEVER
 
 
 def count_alarms(scored: list[ScoredRun], fired: Sequence[float | None]) -> dict[str, Any]:
-    """Failing runs, hits, those of them before the fall and by how many rounds (median), runs that did not fail, false
-    alarms: of the runs whose logs allow the alarm."""
+    """Count failing runs, hits, hits before the fall and by how many rounds (median), runs that did not fail, and false
+    alarms, over the runs whose logs allow the alarm."""
     pairs = [(one.since, at) for one, at in zip(scored, fired, strict=True) if at is not None]
     leads = [since - at for since, at in pairs if since is not None and at != NEVER]
     early = [lead for lead in leads if lead > 0]
@@ -293,8 +296,8 @@ def count_alarms(scored: list[ScoredRun], fired: Sequence[float | None]) -> dict
 
 
 def alarm_rates(runs: Sequence[tuple[str, ImportedRun]]) -> pd.DataFrame:
-    """A row an alarm, and one for the first alarm of any kind: how many runs failed, hits, hits before the fall and by
-    how many rounds (median); how many did not fail, and false alarms among them. runs: each with its source."""
+    """Return a table of `count_alarms` with a row for each alarm, and one for the first alarm of any kind. runs: each
+    with the name of its source."""
     scored = score_runs(runs)
     fired = {rule.kind: [fired_round(rule, one) for one in scored] for rule in ALARMS}
     rounds_of_runs = zip(*fired.values(), strict=True)
@@ -303,7 +306,7 @@ def alarm_rates(runs: Sequence[tuple[str, ImportedRun]]) -> pd.DataFrame:
 
 
 def show_rates(console: Console, rates: pd.DataFrame) -> None:
-    """Print the counts of `alarm_rates`."""
+    """Print the table that `alarm_rates` returns."""
     table = Table("alarm", "hits of failing", "before the fall", Column("rounds before", "g"), "false alarms")
     for kind, failing, hits, early, before, healthy, alarms in rates.itertuples(index=False):
         table.add(kind, f"{hits}/{failing}", str(early), before, f"{alarms}/{healthy}")

@@ -1,5 +1,5 @@
-"""How much a run still learns, against how much its numbers jump, and what its evaluation can see; and the parts of its
-reward: groups without a signal, format alone, responses that grow while it does not."""
+"""Check a run's progress against its noise, the size of its evaluation, and the parts of its reward: groups without a
+signal, gains of format alone, and responses that grow while the reward does not."""
 
 import numpy as np
 
@@ -24,23 +24,23 @@ OVERFITTING, OUT_OF_REACH = "train rises, test falls", "out of reach"
 
 
 def _line(seen: ObservedRun) -> Line | None:
-    """Where progress is measured: Pass@1 on the test set, or what training logs where that has too few points."""
+    """Return the line that shows progress: test Pass@1, or training's reward where that has too few points."""
     points = int(limit("points"))
     return seen.first(*PROGRESS, least=2 * points) or seen.first(*PROGRESS, least=points)
 
 
 def gained(line: Line) -> tuple[float, float]:
-    """Last quarter less the first value (the first three of a training metric), and the deviation of one value."""
+    """Return the gain from the start (`_start`) to the last quarter, and the standard deviation of one value."""
     return line.end() - _start(line), noise(line.values)
 
 
 def _start(line: Line) -> float:
-    """The untrained model's value, else the level of the first rounds."""
+    """Return the untrained model's value, or the level of the first rounds where it was not evaluated."""
     return float(line.values[0]) if line.rounds[0] == 0 else start_level(line.values)
 
 
 def noise_above_progress(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether no progress can be told from noise over the whole run."""
+    """Check whether noise hides any progress over the whole run."""
     line = _line(seen)
     if line is None:
         return Unjudged(NOISE, f"Pass@1 or reward at {limit('points'):g} rounds or more")
@@ -65,7 +65,7 @@ def noise_above_progress(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def plateau(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the run has gained, and gained no more over its last half."""
+    """Check whether the run gained, but no more over its last half."""
     line = _line(seen)
     if line is None:
         return Unjudged(PLATEAU, f"Pass@1 or reward at {limit('points'):g} rounds or more")
@@ -90,7 +90,7 @@ def plateau(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the test set loses what training still gains."""
+    """Check whether test Pass@1 falls while training's reward still rises."""
     test, train = seen.enough(PROGRESS[0]), seen.enough(*REWARD)
     if test is None or train is None:
         needs = f"Pass@1 on a test set and reward of training, {limit('few_points'):g} rounds or more of each"
@@ -102,7 +102,7 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
     after = train.tail().values
     risen = float(np.median(after) - np.median(before))
     error = noise(train.values) * np.sqrt(np.pi / 2 * (1 / len(before) + 1 / len(after)))
-    recovers = np.median(after) < fall.best  # training too fell, and is not yet where the test set once was
+    recovers = np.median(after) < fall.best  # training fell too, and is still below the best test level
     if recovers or risen < max(limit("reward_still"), limit("changed") * error):
         return None
     return Finding(
@@ -121,7 +121,7 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def out_of_reach(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether hardly any response was ever right, so that there is nothing to learn from."""
+    """Check whether hardly any response was ever right, so that there is nothing to learn from."""
     most = limit("start")
     lines = [(key[0], line) for key in PROGRESS if (line := seen.enough(key)) is not None]
     lines = [(split, line) for split, line in lines if line.values.min() >= 0 and line.values.max() <= 1]
@@ -151,19 +151,19 @@ def out_of_reach(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def _rises_for_certain(line: Line) -> bool:
-    """Whether a line rises beyond its noise, however little that is: the scale of a reward is its author's."""
+    """Whether a line rises beyond its noise, however little, because the scale of a reward is arbitrary."""
     gain, spread = gained(line)
     course = trend(line.rounds, line.values)
     return gain > limit("changed") * spread and course.low > 0 and course.p <= limit("level")
 
 
 def visible(rate: float, questions: int) -> float:
-    """The smallest difference of two Pass@1 that is seen: both measured on so many questions, once each."""
+    """Return the smallest significant difference of two Pass@1, each measured once on so many questions."""
     return float(limit("seen") * np.sqrt(2) * sampling_error(rate, questions))
 
 
 def evaluation_too_small(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the evaluation can see the difference: the one that is asked for, else from first to last."""
+    """Check whether the evaluation is too small for the claimed difference, or for that from first to last."""
     line = seen.first(("test", "pass_at_1"), least=2)
     if line is None:
         return Unjudged(EVALUATION, "Pass@1 on a test set at two rounds or more")
@@ -198,7 +198,7 @@ GRADE = "grade the untrained model leniently or under a prompt with examples, an
 
 
 def no_signal(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether most groups teach nothing."""
+    """Check whether most groups have zero variance and teach nothing."""
     if seen.design.rollouts == 1:
         return Unjudged(NO_SIGNAL, "groups of several rollouts; this run has one rollout a prompt")
     line = seen.first(SILENT, least=3)
@@ -243,21 +243,21 @@ def _reward(seen: ObservedRun) -> float | None:
 
 
 def _split(seen: ObservedRun, share: float) -> list[str]:
-    """Bounds on the share that is all right: a mixed group has between 1 and K - 1 right answers of K."""
+    """Return bounds on the groups that are all right or all wrong: a mixed group has 1 to K - 1 right answers of K."""
     level, k = _reward(seen), seen.design.rollouts
     if level is None or not k or k < 2:
         return []
     low = max(0.0, level - (1 - share) * (k - 1) / k)
     high = min(share, level - (1 - share) / k)
-    if high < low:  # the two metrics are of other batches
+    if high < low:  # the two metrics come from different batches
         return []
     strict = "" if seen.first(("train", "pass_at_1")) else ", if rewards are 0 or 1"
     return [f"{low:.2f} to {high:.2f} all right, {share - high:.2f} to {share - low:.2f} all wrong{strict}"]
 
 
 def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Without the metric: groups of K at mean rate p have zero variance in p^K + (1-p)^K of cases at least, since that
-    is convex in p and the mean over prompts is above it."""
+    """Judge the share of zero-variance groups from the reward, where it is not logged. Groups of K at mean rate p have
+    zero variance in p^K + (1-p)^K of cases at least: that is convex in p, so the mean over prompts is above it."""
     line, k = seen.first(("train", "pass_at_1"), least=3), seen.design.rollouts
     if line is None or not k:
         return Unjudged(NO_SIGNAL, "zero_signal_fraction, or Pass@1 of training and the rollouts a prompt")
@@ -269,7 +269,7 @@ def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def format_only(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether most of the gain of Pass@1 is answers that are now read, not answers that are now right."""
+    """Check whether most of the gain of Pass@1 is format: answers that are now parsed rather than now right."""
     for split in ("test", "train"):
         strict, format_rate = (seen.first((split, name), least=3) for name in ("pass_at_1", "format_rate"))
         if strict is not None and format_rate is not None:
@@ -282,7 +282,7 @@ def format_only(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def ends(line: Line) -> tuple[float, float]:
-    """The first value, and the median of the last quarter."""
+    """Return the first value and the median of the last quarter."""
     return float(line.values[0]), line.end()
 
 
@@ -293,8 +293,8 @@ def _gained(line: Line) -> bool:
 
 
 def _by_format(strict: Line, format_rate: Line) -> Finding | None:
-    """Pass@1 = format f x correct given format g. The format's part of the change f1 g1 - f0 g0 is
-    (f1 - f0)(g0 + g1)/2 (Shapley's value of two factors)."""
+    """Judge by the format rate: Pass@1 = format f x correct given format g. The format's part of the change f1 g1 - f0
+    g0 is (f1 - f0)(g0 + g1)/2 (Shapley's value of two factors)."""
     (p0, p1), (f0, f1) = ends(strict), ends(format_rate)
     graded_without = p0 > f0 + 0.01 or p1 > f1 + 0.01
     if graded_without or not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
@@ -315,7 +315,7 @@ def _by_grader(strict: Line, flexible: Line) -> Finding | None:
 
 
 def _jump(strict: Line) -> Finding | None:
-    """Without either: from almost nothing half of the gain in the first rounds, as when a model learns a marker."""
+    """Judge by Pass@1 alone: half of the gain comes at once from almost nothing, as when a model learns a marker."""
     p0, p1 = ends(strict)
     first = strict.values[strict.rounds <= strict.rounds[0] + limit("jump") * np.ptp(strict.rounds)]
     if p0 > limit("start") or not _gained(strict) or first.max() - p0 < (p1 - p0) / 2:
@@ -339,7 +339,7 @@ def _format_finding(share: float, *evidence: str) -> Finding | None:
 
 
 def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the last half bought tokens and no reward."""
+    """Check whether responses grew over the last half without a gain in reward."""
     points = int(limit("points"))
     line = seen.first(("train", "response_length"), ("test", "response_length"), least=2 * points)
     reward = seen.first(*REWARD, *PROGRESS, least=2 * points)

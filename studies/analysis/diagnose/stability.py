@@ -1,5 +1,5 @@
-"""Runs that break, and steps that are too large: falls from the best level, entropy that bursts or dries up, clipping,
-KL, gradients, and a sampler that is not the trainer."""
+"""Check a run's stability: falls from the best level, entropy that rises or vanishes, steps that are too large
+(clipping, KL, gradients), and a sampler that differs from the trainer."""
 
 import re
 from typing import NamedTuple
@@ -30,20 +30,20 @@ COLLAPSE, ENTROPY_GONE, STEP, SAMPLER = ("collapse", "entropy gone", "step too l
 
 
 class Fall(NamedTuple):
-    """From the best level to the last one."""
+    """Fall of a line from its best level to its last one."""
 
     best: float
     best_round: int
     last: float
     since: int
-    """First round of those that stay below the middle of both."""
+    """First round from which values stay below the middle of the best and the last level."""
     share: float
-    """(best - last) / best; where there are values below 0, of the height of the best above the lowest. The best of a
-    lasting fall counts less its error where only the noise of the line tells that error."""
+    """Share of the best level that was lost: (best - last) / best, or over best minus the lowest value where values are
+    below 0. In a lasting fall the best is reduced by its error where only the line's noise shows that error."""
 
 
 def fall_from_best(line: Line | None) -> Fall | None:
-    """The fall of a line of rates or rewards; None where it is within noise, or too short to tell."""
+    """Return the fall of a line of rates or rewards; None where it is within noise, or the line is too short."""
     if line is None or len(line) < limit("few_points"):
         return None
     level, last = smooth(line.values), line.end(0.2)
@@ -54,13 +54,13 @@ def fall_from_best(line: Line | None) -> Fall | None:
         at, best, error = 0, float(line.values[0]), float(np.nanmax([_binomial(line, 0), noise(line.values)]))
     if not best > _floor(line) or not best - last > limit("errors") * error:
         return None
-    # where only the noise of the line tells the error, the highest of many windows is high by chance
+    # where the error is known only from the line's noise, the highest of many windows is high by chance
     ordered = _has_counts(line) or falls_in_order(line.values, limit("level"))
     return _fall(line, at, best, last) if ordered else None
 
 
 def _highest(line: Line, at: int, width: int) -> int:
-    """The place of the highest value under a window of that width about a place."""
+    """Return the index of the highest value in a window of that width around an index."""
     first = max(0, at - width // 2)
     return first + int(np.argmax(line.values[first : at + width // 2 + 1]))
 
@@ -72,7 +72,7 @@ def _fall(line: Line, at: int, best: float, last: float) -> Fall:
 
 
 def _floor(line: Line) -> float:
-    """The level that counts as nothing: 0, or the lowest value of a reward that may be below it."""
+    """Return the level that counts as nothing: 0, or the lowest value of a reward that may be below it."""
     return min(0.0, float(line.values.min()))
 
 
@@ -82,18 +82,17 @@ def _binomial(line: Line, at: int) -> float:
 
 
 def _error(line: Line, at: int) -> float:
-    """Of a level of three neighbours against the last ones: sqrt(2/3) of one value's, as if medians were means."""
+    """Return the error of a median of three values against the last level: sqrt(2/3) of one value's, as for means."""
     seen = noise(line.values)
     known = _binomial(line, at) if np.isfinite(line.counts[at]) and line.metric != "reward_mean" else 0.0
     return float(np.sqrt(2 / 3) * np.nanmax([seen, known]))
 
 
 def lasting_fall(line: Line | None) -> Fall | None:
-    """The fall that a whole run shows, looked for at every width.
+    """Return the fall over a whole run, found with running medians of every width.
 
-    Levels are running medians of all widths: a narrow one sees a peak that was left at once, a wide one a small fall
-    of noisy values. It takes the one that is highest for certain among those that are above the end by so many standard
-    errors.
+    A narrow median shows a short peak, and a wide one a small fall of noisy values. The level that counts has the
+    highest value minus its own error, among those that lie above the end by the required number of standard errors.
     """
     if line is None or len(line) < limit("few_points"):
         return None
@@ -115,7 +114,7 @@ def lasting_fall(line: Line | None) -> Fall | None:
     if highest is None:
         return None
     at, width, best = highest
-    # the level is that of the window; the round that is named is its highest value
+    # the level is that of the window; the round is that of the highest value in the window
     fall = _fall(line, _highest(line, at, width), best, last)
     if _has_counts(line):
         return fall
@@ -128,19 +127,19 @@ def _has_counts(line: Line) -> bool:
 
 
 def _widths(line: Line) -> list[int]:
-    """Return the widths of running medians; 1 among them where the error of a single value is known."""
+    """Return the widths of running medians; 1 is included where the error of a single value is known."""
     widest = min(len(line) // 2, WIDEST)
     return ([1] if _has_counts(line) else []) + [2**k + 1 for k in range(1, 8) if 2**k + 1 <= max(widest, 3)]
 
 
 def _of_median(width: int) -> float:
-    """Variance of a median of so many values, for values of variance 1 (pi / 2 that of a mean)."""
+    """Return the variance of a median of so many values of variance 1 (pi / 2 times that of a mean)."""
     return 1.0 if width == 1 else np.pi / 2 / width
 
 
 def _counted(line: Line, best: float, last: float, width: int, end: int) -> bool:
-    """Whether the difference of two rates is beyond what so many answers can differ by: arcsines of roots, whose
-    variance is 1 / 4n at every rate. True where that is not known."""
+    """Whether two rates differ by more than sampling of so many answers explains. Arcsines of roots are compared, whose
+    variance is 1 / 4n at every rate. True where the number of answers is not known."""
     count = float(np.median(line.counts))
     if not count >= 1 or line.metric == "reward_mean":
         return True
@@ -153,7 +152,7 @@ ENTROPY, LENGTH = ("train", "entropy"), ("train", "response_length")
 
 
 def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the run broke and stayed broken."""
+    """Check whether the run collapsed and did not recover."""
     lines = [(key, seen.enough(key)) for key in LEVELS]
     if all(line is None for _, line in lines):
         return Unjudged(COLLAPSE, f"Pass@1, reward or format rate at {limit('few_points'):g} rounds or more")
@@ -223,7 +222,7 @@ def _burst(seen: ObservedRun) -> list[str]:
 
 
 def _shrunk(seen: ObservedRun) -> list[str]:
-    """Responses that are a fraction of what they were, while reward does not rise."""
+    """Return evidence that responses shrank to a fraction of their first length while the reward does not rise."""
     line = seen.enough(LENGTH, ("test", "response_length"))
     if line is None:
         return []
@@ -234,7 +233,7 @@ def _shrunk(seen: ObservedRun) -> list[str]:
 
 
 def rises(line: Line | None, rounds: np.ndarray) -> bool:
-    """Whether the level of the last quarter is above that of the quarter after a tenth of the rounds."""
+    """Whether the level of the last quarter is above that of the rounds between a tenth and 35% of the run."""
     if line is None or len(line) < limit("few_points"):
         return False
     span = line.rounds[-1] - line.rounds[0]
@@ -243,7 +242,7 @@ def rises(line: Line | None, rounds: np.ndarray) -> bool:
 
 
 def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether the policy is all but deterministic, so that rollouts of a prompt are one response."""
+    """Check whether the policy is nearly deterministic, so that the rollouts of a prompt are one response."""
     line = seen.enough(ENTROPY)
     if line is None:
         return Unjudged(ENTROPY_GONE, f"entropy at {limit('few_points'):g} rounds or more")
@@ -267,7 +266,7 @@ GRADIENT = ("train", "grad_norm")
 
 
 def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether anything that a large step does is seen."""
+    """Check whether any sign of steps that are too large is seen."""
     signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
     signs_seen = [sign(seen) for sign in signs]
     if all(sentence is None for sentence in signs_seen):
@@ -288,7 +287,7 @@ def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
 
 
 def _drawdown(seen: ObservedRun) -> str | None:
-    """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
+    """Return evidence of a fall of the reward or of Pass@1; None where there is no curve, "" where there is no fall."""
     lines = [(key[0], line) for key in PROGRESS if (line := seen.enough(key)) is not None]
     for split, line in lines:
         fall = fall_from_best(line)
@@ -298,7 +297,8 @@ def _drawdown(seen: ObservedRun) -> str | None:
 
 
 def _clipped(seen: ObservedRun) -> str | None:
-    """Tokens that leave a clip range of a usual width; of a narrow one, or of a sequence's ratio, they tell nothing."""
+    """Return evidence of clipped tokens; None for a narrow clip range or a sequence's ratio, where they mean
+    nothing."""
     line = seen.enough(("train", "clip_fraction"))
     if line is None or is_narrow(seen.design.loss or ""):
         return None
@@ -317,7 +317,7 @@ def _high(line: Line, most: float, what: str) -> str:
 
 
 def _spikes(seen: ObservedRun) -> str | None:
-    """Gradients far above their median before the reward falls."""
+    """Return evidence of gradients far above their median before the reward falls."""
     line, reward = seen.enough(GRADIENT), seen.enough(*REWARD)
     if line is None or reward is None:
         return None
@@ -336,9 +336,9 @@ def _spikes(seen: ObservedRun) -> str | None:
 
 
 def _silent_early(seen: ObservedRun) -> str | None:
-    """Groups that lose their variance within the first rounds at a reward that then stays: each prompt is answered in
-    one way, right or wrong, before it was learnt. The check counts how many of those that had a signal in the first
-    round lost it: prompts that are never solved have zero variance from the start, whatever the step."""
+    """Return evidence of groups that lose their variance early, at a reward that then stays: each prompt is answered in
+    one way, right or wrong, before it was learnt. The check counts the lost part of the groups with a signal in the
+    first round, because prompts that are never solved have zero variance from the start, whatever the step."""
     line, reward = seen.enough(SILENT), seen.enough(*REWARD[::-1])
     if line is None or reward is None or seen.design.rollouts == 1:
         return None
@@ -362,12 +362,13 @@ _LOGP = re.compile(
     r"mismatch|sampling/sampling_logp_difference/mean|(?:train/)?train_rollout_logprob_abs_diff"
     r"|rollout_corr/log_?prob_abs_diff(?:/mean)?"
 )
-"""Mean |difference| of log-probabilities: ours, TRL's, slime's, verl's."""
+"""Names of the mean |difference| of log-probabilities of sampler and trainer in rftlab, TRL, slime and verl."""
 _PROBS = ("train", "rollout_probs_diff")
 
 
 def mismatch(seen: ObservedRun) -> Finding | Unjudged | None:
-    """Whether ratios are wrong before anything is learnt."""
+    """Check whether sampler and trainer disagree on the tokens' probabilities, so that ratios are wrong from the
+    start."""
     by_logp = [line for (_, name), line in seen.lines.items() if _LOGP.fullmatch(name)]
     lines = [(line, "mismatch_logp", "log-probabilities") for line in by_logp if len(line) >= 3]
     probs = seen.first(_PROBS, least=3)

@@ -1,1 +1,1 @@
-"""Studies beyond the seven experiments: the first runs on a user's model, and the next checks."""
+"""Studies beyond the paper's seven experiments: the first runs on a user's model, and the next checks."""

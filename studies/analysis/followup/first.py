@@ -1,10 +1,11 @@
-"""Three runs to make first, the rules that read them, and how often these rules are wrong where more runs are known.
+"""Apply three rules to the first cheap runs on a pair, and count how often they are wrong where more runs are known.
 
-A rule looks at one difference of test Pass@1 between cheap runs. It is put to designs that it has not seen: where it
-goes on, the best of these should be above what it has by more than its threshold, else not. The rules are claims of
-arXiv 2601.22532: a pair that the baseline does not move is moved by at most 0.04 by anything else (claim 9), rollouts
-buy Pass@1 (claim 3), and the best split of 256 rollouts is near (32, 8), with (256, 1) below it (claim 5). The best of
-several is overestimated by having been picked, so that going on looks right somewhat too often.
+A rule looks at one difference of test Pass@1 between cheap runs, and says whether to go on to designs that it has not
+seen. It is right to go on where the best of these is above the design at hand by more than the rule's threshold. The
+rules are claims of arXiv 2601.22532: a pair that the baseline does not move is moved by at most 0.04 by anything else
+(claim 9), rollouts buy Pass@1 (claim 3), and the best split of 256 rollouts is near (32, 8), with (256, 1) below it
+(claim 5). The best of several designs is overestimated because it was picked, so going on looks right somewhat too
+often.
 """
 
 from collections import Counter
@@ -29,11 +30,11 @@ from rftlab.studies.data.runs.study import has_study, read_study
 _RAW, _K8 = label(BASELINE), label(EXPERIMENTS["batch"].cells[0])
 *_SPLITS, _K1 = (label(cell) for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window)
 _EDGE = 1e-9
-"""Published numbers are decimals; their differences are not, quite."""
+"""Slack for differences of published decimals, which floating point does not represent exactly."""
 
 
 class FirstRule(NamedTuple):
-    """Answers `above` where one run is above another by more than a threshold, else `below`."""
+    """Rule that answers `above` where one run exceeds another by more than a threshold, and `below` otherwise."""
 
     name: str
     after: str
@@ -42,11 +43,11 @@ class FirstRule(NamedTuple):
     above: str
     below: str
     unseen: tuple[str, ...]
-    """Designs that it is put to; none: every one but `after`."""
+    """Designs that the rule is tested on; if empty, every known design but `after`."""
     kept: tuple[str, str]
-    """The design that its answer keeps, above and below."""
+    """Designs that one keeps after the answers `above` and `below`."""
     goes: bool = True
-    """Whether above the threshold it goes on to unseen designs."""
+    """Whether the answer `above` means to go on to unseen designs."""
 
 
 RULES = (
@@ -85,23 +86,23 @@ RULES = (
 
 
 class Decision(NamedTuple):
-    """The answer of a rule for a pair, by means over seeds."""
+    """Answer of a rule for a pair, from means over seeds."""
 
     difference: Part
-    """The difference that it looks at, and where it answers `below`: the verdict is open where the interval spans the
-    threshold."""
+    """Difference that the rule looks at, with the range in which the rule answers `below`. The verdict is open where
+    the interval contains the threshold."""
     above: bool
     answer: str
     best: str
-    """The best unseen design."""
+    """Label of the best unseen design."""
     missed: float
-    """The gain of `best` over the design that one has; nan where no unseen one is known."""
+    """Gain of `best` over the design that the answer keeps; nan where no unseen design is known."""
     pays: bool | None
-    """Whether that is above the threshold; None where nobody knows."""
+    """Whether `missed` is above the threshold; None where it is not known."""
 
 
 def decide(rule: FirstRule, ends: Measured) -> Decision | None:
-    """Return the answer of a rule; None where the runs that it needs are not there."""
+    """Return the answer of a rule; None where the runs that it needs are missing."""
     values, line = ends.gain(rule.after, rule.before), rule.threshold + _EDGE
     if not np.isfinite(values).any():
         return None
@@ -115,8 +116,8 @@ def decide(rule: FirstRule, ends: Measured) -> Decision | None:
 
 
 def known_ends(root: Path) -> dict[str, Measured]:
-    """Test Pass@1 of what comes with rftlab, and of a finished study of the simulator in a results folder, by
-    `source:pair`."""
+    """Return test Pass@1 after training by `source:pair`: that of the runs and published numbers that come with rftlab,
+    and that of a finished study of the simulator in a results folder."""
     curves = {"llm": shipped_runs()}
     points = read_study(root, "sim").points() if has_study(root, "sim") else []
     if points and all(store.is_there(root, point) for point in points):
@@ -128,7 +129,7 @@ def known_ends(root: Path) -> dict[str, Measured]:
 
 
 def rule_table(ends: Measured) -> Table:
-    """Return the answers of the rules for runs as a table."""
+    """Return a table of the answers of the rules for one pair's runs."""
     table = Table("rule", "difference", "measured", "threshold", "what it says", align="left")
     for rule in RULES:
         said = decide(rule, ends)
@@ -141,8 +142,8 @@ def rule_table(ends: Measured) -> Table:
 
 
 def rule_errors(known: dict[str, Measured]) -> tuple[Table, list[str]]:
-    """How often each rule is wrong, by source, beside what the answers `unseen designs pay` and `they do not` would be,
-    and a line for each mistake and for what was not tested."""
+    """Count how often each rule is wrong, by source, beside the errors of always going on and of always stopping.
+    Returns the table, and a line for each mistake and for each kind of source that was not counted."""
     table = Table("rule", "source", "pairs", "wrong", "always on: wrong", "always stop: wrong")
     lines = []
     for rule in RULES:

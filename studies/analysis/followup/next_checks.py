@@ -1,8 +1,8 @@
-"""The next checks: noisy and graded rewards, staleness against the learning rate, and the size of the model.
+"""Run the next checks: noisy and graded rewards, staleness against the learning rate, and the size of the model.
 
-Each check runs designs in variants of a simulated pair and puts claims to test Pass@1 after training. All but the
+Each check runs designs in variants of a simulated pair, and states claims about test Pass@1 after training. All but the
 first, which is the paper's, were stated before their runs were made. Verdicts are those of
-rftlab.studies.data.results.verdicts, beside what they are where the labels of all runs of a check are shuffled.
+rftlab.studies.data.results.verdicts, beside those for shuffled labels of all runs of a check.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from rftlab.studies.report.report import draw, template
 
 
 class Section(NamedTuple):
-    """A part of the page."""
+    """Section of the page of a follow-up study."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 
 def write_study_page(console: Console, root: Path, name: str, title: str, sections: list[Section], about: dict) -> Path:
-    """Print the sections, and write them with their figures to root/report-name; returns the page's path."""
+    """Print the sections of a study, and write them with their figures to root/report-name. Returns the page's path."""
     folder = folder_below(root, f"report-{name}")
     check_writable(folder)
     figures = {one.name: draw(folder_below(folder, "figures"), one.name, one.figure) for one in sections if one.figure}
@@ -69,25 +69,25 @@ _SPLITS = (_EDGES[0], *_INTERIOR, _EDGES[1])
 
 
 Variant = Callable[[Simulation], Simulation]
-"""A run with some fields changed."""
+"""Function that returns a run with some fields changed."""
 
 
 def _variant(values: Changes, **factors: float) -> Variant:
-    """New values of fields, and factors of the pair's own values."""
+    """Return a variant that sets fields to new values and multiplies others, by name, by a factor."""
     return lambda run: changed(run, {name: attrgetter(name)(run) * by for name, by in factors.items()} | values)
 
 
 class NextCheck(NamedTuple):
-    """Designs in variants, and claims about where they end."""
+    """Simulated designs in several variants, and claims about Pass@1 after training."""
 
     name: str
     title: str
     question: str
     axis: str
     runs: dict[tuple[str, str], tuple[Variant, str]]
-    """The variant and the split of every line and tick of its figure."""
+    """Variant and split of every point of the figure, by its line and tick."""
     claims: dict[str, Parts]
-    """Statements, and the quantities that decide each."""
+    """Statement of each claim, and the function that returns the quantities that decide it."""
 
 
 def _crossed(lines: dict[str, Variant], splits: tuple[str, ...]) -> dict[tuple[str, str], tuple[Variant, str]]:
@@ -95,22 +95,22 @@ def _crossed(lines: dict[str, Variant], splits: tuple[str, ...]) -> dict[tuple[s
 
 
 def _gain(after: str, before: str, low: float, high: float) -> Parts:
-    """One run less another one; a run is called by its line and tick."""
+    """Return the claim that one run (its line and tick) ends between low and high above another."""
     return lambda m: [measure(f"{after} - {before}", m.gain(after, before), low, high)]
 
 
 def _middle(after: str, before: str, low: float, high: float) -> Parts:
-    """The same of lines at (32, 8)."""
+    """Return the claim that at (32, 8) one line ends between low and high above another."""
     return _gain(f"{after} {_MIDDLE}", f"{before} {_MIDDLE}", low, high)
 
 
 def _interior(line: str, m: Measured) -> list[Part]:
-    """(32, 8) is above both edges."""
+    """Return the claim parts that (32, 8) ends above both edges, (1, 256) and (256, 1)."""
     return [part for edge in _EDGES for part in _gain(f"{line} {_MIDDLE}", f"{line} {edge}", 0.0, np.inf)(m)]
 
 
 def _best(name: str, line: str, splits: tuple[str, ...], than: tuple[str, ...], m: Measured) -> list[Part]:
-    """The best of some splits is at most 0.02 above the best of others."""
+    """Return the claim part that the best of some splits ends at most 0.02 above the best of others."""
     best, other = (m.best(f"{line} {split}" for split in some)[1] for some in (splits, than))
     return [measure(f"{line} {name}", best - other, -np.inf, SAME)]
 
@@ -189,7 +189,8 @@ CHECKS: tuple[NextCheck, ...] = (
 
 
 def check_points(check: NextCheck, pair: str, start: Simulation, chosen: Experiment, seeds: int) -> list[list[RunSpec]]:
-    """Runs of a check: a row per seed, in the order of its runs. chosen: the study with its designs."""
+    """Return the runs of a check: a row per seed, in the order of `check.runs`. chosen: the experiment with the
+    splits."""
     designs = dict(zip(chosen.ticks, chosen.cells, strict=True))
     return [
         [
@@ -201,7 +202,8 @@ def check_points(check: NextCheck, pair: str, start: Simulation, chosen: Experim
 
 
 def measured_ends(root: Path, check: NextCheck, points: list[list[RunSpec]]) -> dict[str, Measured]:
-    """Pass@1 of finished runs on each split (seeds, runs and the first one's base); nan where one diverged."""
+    """Return Pass@1 after training on each split: rows of seeds, columns of runs and a base; nan where a run
+    diverged."""
     stored = [[store.read(root, point) for point in row] for row in points]
     ends = {}
     for split in SPLITS:
@@ -212,13 +214,13 @@ def measured_ends(root: Path, check: NextCheck, points: list[list[RunSpec]]) -> 
 
 
 def _curve(stored: store.Stored | None, split: str) -> np.ndarray:
-    """Pass@1 along a run, nan at the end of one that diverged."""
+    """Return Pass@1 along a run on train or test; nan alone where the run diverged or is missing."""
     known = stored is not None and stored.diverged_at is None
     return getattr(stored.curve, f"{split}_pass_at_1") if stored and known else np.array([np.nan, np.nan])
 
 
 def judge_check(check: NextCheck, pair: str, m: Measured) -> list[ClaimFinding]:
-    """A finding for every claim."""
+    """Return a finding for every claim of a check on a pair."""
     drawn = shuffled(m)
     return [
         ClaimFinding(Claim(check.name, said, parts), pair, parts(m), judged(parts(m), parts(drawn)))
@@ -227,7 +229,7 @@ def judge_check(check: NextCheck, pair: str, m: Measured) -> list[ClaimFinding]:
 
 
 def check_section(check: NextCheck, ends: dict[str, Measured], findings: list[ClaimFinding]) -> Section:
-    """A check on the page: figure, ends, and a line for every claim."""
+    """Return the section of a check on the page: its figure, a table of ends, and a line for every claim."""
     rows = [
         {"experiment": check.name, "pair": line, "split": split, "tick": tick, "published": np.nan}
         | dict(zip(("mean", "low", "high"), interval(m.of(f"{line} {tick}")), strict=True))
@@ -254,6 +256,6 @@ def _ended(value: float, half: float) -> str:
 
 
 def count_words(findings: list[ClaimFinding]) -> str:
-    """The count of all checks, with that of shuffled labels."""
+    """Return a sentence that counts the claims that hold, beside the count for shuffled labels."""
     counts = tally([f.within for f in findings]).said("claims hold", "it did not matter which run is which")
     return f"{counts}. Intervals are over seeds, and not corrected for the number of claims."

@@ -1,1 +1,1 @@
-"""Imported runs as a level of evidence: free designs, several tasks and models, whatever was logged."""
+"""Imported runs as a level of evidence: designs of any kind, several tasks and models, and any logged metric."""

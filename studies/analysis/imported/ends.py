@@ -1,5 +1,5 @@
-"""Quantities that compare groups of runs: base, end and gain, the same at equal rounds and at equal rollouts, noise,
-designs that two levels have in common, and the recommended design (studies/report/choose.py without pairs of ours)."""
+"""Compute what compares groups of runs: base, end and gain, values at equal rounds and rollouts, noise, designs that
+two levels have in common, and the recommended design (studies/report/choose.py recommends for pairs)."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust, doubted
 
 
 class Ends(NamedTuple):
-    """The results of a group of runs."""
+    """Base, end, gain and noise of a group of runs."""
 
     side: str
     group: Group
@@ -22,39 +22,39 @@ class Ends(NamedTuple):
     end: Mean
     gain: Mean
     at_rounds: float
-    """Value where every group has trained for as many rounds as the shortest."""
+    """Value at the round that every group has reached."""
     at_rollouts: float
-    """The same at equal rollouts."""
+    """Value at the number of rollouts that every group has reached; nan where B or K is not known."""
     at_seconds: float
-    """The same at equal seconds of training; nan where the logs are not timed."""
+    """Value at the seconds of training that every timed group has reached; nan where the logs are not timed."""
     between_runs: float
-    """Standard deviation of the end over runs; nan with one."""
+    """Standard deviation of the end over runs; nan with one run."""
     between_evaluations: float
-    """Standard deviation of an evaluation about a smooth curve, from second differences; nan with fewer than four."""
+    """Standard deviation of an evaluation around a smooth curve, from second differences; nan with fewer than four."""
     of_questions: float
-    """Binomial standard error of one evaluation; nan where the responses behind it are not known."""
+    """Binomial standard error of one evaluation; nan where the number of responses is not known."""
 
 
 UNKNOWN = Estimate(np.nan, -np.inf, np.inf)
-"""A difference of single runs, of which nothing tells the spread."""
+"""Difference of two single runs, whose spread is not known."""
 _PLAIN = ("at_rounds", "at_rollouts", "at_seconds", "between_runs", "between_evaluations", "of_questions")
 
 
 class CommonDesign(NamedTuple):
-    """A design that two levels have."""
+    """Design that two levels have in common, with their results."""
 
     first: Ends
     second: Ends
     unknown: tuple[str, ...]
-    """Facts that are unknown for one of the two, so that they are taken as equal."""
+    """Facts that are unknown for one of the two designs and therefore taken as equal."""
     end: Mean
-    """Second less first."""
+    """End of the second minus end of the first."""
     gain: Mean
 
 
 def shared_places(sides: list[RunGroups]) -> tuple[int, int | None, float | None]:
-    """Rounds that every group with a curve reached; rollouts, None where none has B and K; seconds of training that
-    every timed group reached, None where none is timed."""
+    """Return the places at which groups are compared: rounds that every group with a curve reached, rollouts (None
+    where no group has B and K), and seconds of training that every timed group reached (None where none is timed)."""
     groups = [group for side in sides for group in side.groups if group.drawn]
     spent = [group.last * group.per_round for group in groups if group.per_round]
     took = [float(one.curves.groupby("run", observed=True)["seconds"].max().min()) for one in groups if one.timed]
@@ -62,7 +62,7 @@ def shared_places(sides: list[RunGroups]) -> tuple[int, int | None, float | None
 
 
 def measure_ends(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None) -> list[Ends]:
-    """Base, end, gain and noise of each group of a level."""
+    """Return base, end, gain and noise of each group of a level."""
     return [_ends(side.name, group, rounds, rollouts, seconds) for group in side.groups]
 
 
@@ -92,7 +92,7 @@ def _ends(side: str, group: Group, rounds: int, rollouts: int | None, seconds: f
 
 
 def _mean(rows: list[pd.Series], exact: bool) -> Mean:
-    """Of evaluations of several runs; of one run its binomial error."""
+    """Return the mean of an evaluation over runs with its error; with one run, its binomial error where known."""
     if not rows:
         return Mean(np.nan)
     over_runs, n = mean([row["value"] for row in rows]), rows[0]["n"]
@@ -105,27 +105,27 @@ def _mean(rows: list[pd.Series], exact: bool) -> Mean:
 
 
 def _gain(gains: list[float], base: Mean, end: Mean) -> Mean:
-    """Within runs where several differ, else of two evaluations."""
+    """Return the mean gain with its error over runs, or of one run with the errors of its two evaluations."""
     within = mean(gains)
     return within if not gains or within.error > 0 else end.less(base._replace(value=end.value - within.value))
 
 
 def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
-    """Mean over runs at a place of an axis, linear between evaluations; nan where one does not reach from before to
-    after it."""
+    """Return the mean over runs at a place of an axis, linear between evaluations; nan where a run does not reach from
+    before to after it."""
     values = [np.interp(place, run[axis], run["value"], left=np.nan, right=np.nan) for run in runs]
     return float(np.mean(values)) if np.isfinite(place) else np.nan
 
 
 def roughness(curves: list[np.ndarray]) -> float:
-    """Standard deviation of independent normal noise on smooth curves at about equal distances: second differences have
-    six times its variance. Their median, so that a steep start does not count as noise."""
+    """Return the standard deviation of independent normal noise on smooth curves at about equal distances. Second
+    differences have six times its variance; their median is used, so that a steep start does not count as noise."""
     sizes = np.concatenate([np.abs(np.diff(values, 2)) for values in curves] or [np.empty(0)])
     return float(np.median(sizes) / (ndtri(0.75) * np.sqrt(6))) if len(sizes) > 1 else np.nan
 
 
 def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
-    """Designs of two levels that are equal in B and K, and in updates and advantage as far as both are known."""
+    """Return the designs of two levels with equal B and K, and with equal updates and advantage as far as known."""
     shared = []
     for a in first:
         for b in second:
@@ -136,7 +136,7 @@ def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
 
 
 def _alike(first: Group, second: Group) -> tuple[str, ...] | None:
-    """Facts that cannot be compared; None where one differs, or where B or K is not known."""
+    """Return the facts that are not known for both designs; None where a fact differs, or B or K is not known."""
     unknown = []
     for name in ("prompts", "rollouts", "updates_per_round", "advantage"):
         own, other = getattr(first.design, name), getattr(second.design, name)
@@ -149,7 +149,7 @@ def _alike(first: Group, second: Group) -> tuple[str, ...] | None:
 
 
 def ends_table(ends: list[Ends]) -> pd.DataFrame:
-    """The same as numbers, a row a group."""
+    """Return the results of groups as a table with a row per group."""
     rows = [
         {
             "level": one.side,
@@ -172,8 +172,8 @@ def ends_table(ends: list[Ends]) -> pd.DataFrame:
 
 
 def advice_on(ends: list[Ends]) -> list[Advice]:
-    """Advice for each level, model and task. Runs are independent here, so differences have Welch's intervals; a design
-    with one run has none, and only the best is surely as good as the best."""
+    """Return the recommended design for each level, model and task. Runs are independent here, so differences have
+    Welch's intervals. A design with one run has no interval, so only the best itself is surely as good as the best."""
     places: dict[tuple[str, str], list[Ends]] = {}
     for one in ends:
         if np.isfinite(one.end.value):
@@ -208,8 +208,8 @@ def _advice(side: str, place: str, own: list[Ends]) -> Advice:
 
 
 def _trust(own: list[Ends]) -> tuple[Trust, tuple[str, ...]]:
-    """`low` where nothing is compared or a design has fewer than three runs; else `fair`: designs that were not
-    planned together may differ in more than what is known of them."""
+    """Return how far to trust the advice and why: `low` with a single design or fewer than three runs of some design,
+    else `fair`, because designs that were not planned together may differ in more than what is known of them."""
     fewest = min(len(one.group.runs) for one in own)
     runs = f"{fewest} run{'s' * (fewest > 1)} of the design with the fewest"
     if len(own) == 1:

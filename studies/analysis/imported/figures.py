@@ -1,5 +1,5 @@
-"""Figures of free designs: learning curves, ends, and what else was logged; each returns a chart and a table of what
-it shows."""
+"""Draw figures of imported runs: learning curves, ends, and other logged metrics. Each function returns a chart and a
+table of what it shows."""
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ METRICS = (
     "kl_ref",
     "truncated_fraction",
 )
-"""Of training, in the order of their panels."""
+"""Metrics of training that are drawn, in the order of their panels."""
 NAMED = {
     "pass_at_1": "Pass@1",
     "reward_mean": "mean reward",
@@ -52,20 +52,20 @@ NAMED = {
     "kl_ref": "KL to start",
 }
 MAX = 24
-"""Lines of a panel that the legend names."""
+"""Largest number of lines that the legend of a panel names."""
 MAX_METRICS = 40
-"""Panels of what training logged."""
+"""Largest number of panels of training metrics."""
 SMOOTH = 200
-"""Points that a noisy line of training is averaged down to."""
+"""Largest number of points of a line of training; longer ones are averaged down."""
 
 
 PLACE = ["level", "model", "task"]
-"""Columns of the numbers that say in which panel a row is."""
+"""Columns of a table of numbers that say in which panel a row is."""
 Place = tuple[str, str, str]
 
 
 def safe(text: str, longest: int = 90) -> str:
-    """A text of a log as a label, no longer than fits."""
+    """Return a text of a log as a label, cut to what fits."""
     return text if len(text) <= longest else text[: longest - 2] + ".."
 
 
@@ -74,7 +74,7 @@ def _title(place: Place) -> str:
 
 
 def groups_by_place(sides: list[RunGroups]) -> dict[Place, list[Group]]:
-    """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
+    """Return the groups of each panel (level, model and task), those with fewer rollouts a round first."""
     by_place: dict[Place, list[Group]] = {}
     for side in sides:
         for group in sorted(side.groups, key=lambda group: (group.per_round or 0, group.label)):
@@ -83,13 +83,13 @@ def groups_by_place(sides: list[RunGroups]) -> dict[Place, list[Group]]:
 
 
 def named(measure: tuple[str, str]) -> str:
-    """A measure in words."""
+    """Return the name of a measure in words."""
     return f"{measure[0]} {NAMED.get(measure[1], measure[1].replace('_', ' '))}"
 
 
 def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
-    """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
-    of which B or K is not known have no rollouts, and logs without times no seconds."""
+    """Draw learning curves: a panel for each level, model and task, a line for each design, and a pale band for the
+    range of its runs. Designs without a known B or K have no rollouts, and logs without times no seconds."""
     numbers = curve_numbers(sides, axis)
     rows = {place: own for place, own in numbers.groupby(PLACE) if own["round"].nunique() > 1}
     shown = {place: groups for place, groups in groups_by_place(sides).items() if place in rows}
@@ -100,7 +100,7 @@ def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
 
 
 def has_curves(sides: list[RunGroups], axis: str) -> bool:
-    """Whether there is anything to draw against an axis."""
+    """Whether a group has a curve against this axis."""
     return bool((curve_numbers(sides, axis).groupby(PLACE)["round"].nunique() > 1).any())
 
 
@@ -120,7 +120,7 @@ def _curves(place: Place, groups: list[Group], numbers: pd.DataFrame, x: PlotAxi
 
 
 def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
-    """Mean, lowest and highest over the runs of each group at common places, with the runs behind each point."""
+    """Return mean, lowest and highest value over each group's runs at common places, and the number of runs there."""
     parts = [_line(side.name, group, axis) for side in sides for group in side.groups]
     parts = [part for part in parts if part is not None]
     columns = ["level", "model", "task", "design", "round", "x", "mean", "lowest", "highest", "runs"]
@@ -152,7 +152,7 @@ def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
 
 
 def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
-    """From base to end, a line a group, the groups of a level, model and task together; intervals at the end."""
+    """Draw a line from base to end for each group, a panel for each level, model and task; intervals at the end."""
     groups: dict[Place, list[Ends]] = {}
     for one in sorted(ends, key=lambda one: one.end.value, reverse=True):
         groups.setdefault((one.side, one.group.model, one.group.task), []).append(one)
@@ -175,15 +175,15 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
 
 
 def logged(runs: list[ImportedRun]) -> list[str]:
-    """Those of `METRICS` that training logged over more than one round, then each of several rewards by name, at most
-    MAX_METRICS."""
+    """Return the metrics of METRICS that training logged over more than one round, then each of several rewards by
+    name, at most MAX_METRICS in all."""
     there = {p.metric for run in runs for p in run.pieces if p.split == "train" and len(p.rounds) > 1}
     rewards = sorted(metric for metric in there if metric.startswith("reward/"))
     return [*(metric for metric in METRICS if metric in there), *rewards][:MAX_METRICS]
 
 
 def training_figure(runs: list[ImportedRun]) -> Drawn:
-    """Draw the metrics that training logged, a panel a metric, a line a run, one colour for a model; smoothed to
+    """Draw the metrics that training logged: a panel per metric, a line per run and a colour per model, smoothed to
     `SMOOTH` points."""
     metrics = logged(runs)
     models = sorted({run.design.model or "" for run in runs if any(piece.split == "train" for piece in run.pieces)})
@@ -208,13 +208,13 @@ def training_figure(runs: list[ImportedRun]) -> Drawn:
 
 
 def _wild(parts: list[np.ndarray]) -> bool:
-    """Whether values without negative ones reach far beyond their middle, so that a linear axis shows nothing."""
+    """Whether values, none negative, reach so far beyond their median that a linear axis shows nothing."""
     values = np.concatenate(parts)
     return bool(values.min() >= 0 and np.median(values) > 0 and values.max() > 100 * np.median(values))
 
 
 def smoothed(rounds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means over so many rounds in a row that SMOOTH points are left at most; mean round, mean value."""
+    """Return rounds and values averaged over windows of consecutive rounds, so that at most SMOOTH points are left."""
     width = -(-len(rounds) // SMOOTH)
     starts = np.arange(0, len(rounds), width)
     counts = np.diff(np.append(starts, len(rounds)))

@@ -1,5 +1,5 @@
-"""Runs of one source as groups: those of one design, model and task, whatever the design; what they can be compared
-by, their mean curves, and the seconds that they had trained. No Pair of ours is needed."""
+"""Group the runs of one source by design, model and task, and compute the measures that groups have in common, their
+mean curves and the seconds of training. The runs need not belong to a pair of the paper."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, MetricSeries
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
-"""Split and metric that a comparison is of, the first that every level has."""
+"""Split and metric of a comparison; it takes the first that every level has."""
 _NUMBER = re.compile(r"(?:^|[\s(._/-])(?:r|s|run|seed)?[\s._=-]?\d{1,9}\)?$")
-"""At the end of the names of repeats: it is left out of their label, and decides nothing."""
+"""Number at the end of a repeat's name. Labels leave it out, and it decides nothing."""
 _WORDS = {
     "updates_per_round": "{} updates",
     "learning_rate": "rate {:g}",
@@ -26,71 +26,71 @@ _WORDS = {
     "kl_coefficient": "KL {:g}",
 }
 SO_FAR, OF_ROUND = "elapsed_seconds", "seconds"
-"""Metrics: seconds since the start, and those of a round."""
+"""Metrics of time: seconds since the start, and seconds of a round."""
 Measure = tuple[str, str]
 
 
 class Group(NamedTuple):
-    """Runs of one design on one task."""
+    """Group of runs of one design on one task."""
 
     label: str
     design: KnownDesign
     task: str
     runs: tuple[str, ...]
     curves: pd.DataFrame
-    """Of one measure: columns run, round, value, n and seconds (nan where they are not known), a row an evaluation."""
+    """Evaluations of one measure: columns run, round, value, n and seconds (nan where they are not known)."""
     per_round: int | None
-    """Rollouts of a round; None where B or K is not known."""
+    """Number of rollouts of a round; None where B or K is not known."""
     drawn: bool = True
-    """Whether there are curves, and not only the ends."""
+    """Whether there are whole curves, and not ends alone."""
     exact: bool = False
-    """Whether evaluations have no error of their own."""
+    """Whether evaluations are exact, without sampling error."""
 
     @property
     def model(self) -> str:
-        """Its model; "" where it is unknown."""
+        """Name of the model; "" where it is unknown."""
         return self.design.model or ""
 
     @property
     def place(self) -> str:
-        """Model and task, as a page's filter calls them."""
+        """Model and task, in the words of a page's filter."""
         return place_name(self.model, self.task)
 
     @property
     def timed(self) -> bool:
-        """Whether every evaluation says after how many seconds of training it came."""
+        """Whether the seconds of training are known for every evaluation."""
         return self.drawn and "seconds" in self.curves and bool(self.curves["seconds"].notna().all())
 
     @property
     def last(self) -> int:
-        """The round that every run of it reached."""
+        """Last round that every run of the group reached."""
         return int(self.curves.groupby("run", observed=True)["round"].max().min())
 
 
 def place_name(model: str, task: str) -> str:
-    """Model and task, as a page's filter calls them."""
+    """Return model and task in the words of a page's filter."""
     return " · ".join(filter(None, (model, task))) or "not named"
 
 
 class RunGroups(NamedTuple):
-    """One level of a comparison."""
+    """Level of a comparison: groups of runs by one measure."""
 
     name: str
     source: str
     measure: Measure
     groups: tuple[Group, ...]
     runs: tuple[ImportedRun, ...] = ()
-    """Behind the groups, where they were imported."""
+    """Runs behind the groups, where these were imported."""
 
 
 def group_runs(
     runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
 ) -> tuple[Group, ...]:
-    """The groups of runs that have a measure. Runs repeat each other where their marks say so (`ImportedRun.repeats`)
-    and all that is known of their designs is equal; names say nothing.
+    """Return the groups of runs that have a measure. Runs are repeats of each other where their marks say so
+    (`ImportedRun.repeats`) and everything known of their designs is equal; names say nothing.
 
-    A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
-    of their names are equal. beside: more runs, that are looked at for such bases alone.
+    A run that holds only round 0 is an untrained model. It gives their base to the runs of its model that have none,
+    where the first parts of their names are equal. beside: more runs, in which only such bases are looked for.
     """
     members_by_design: dict[tuple, list[tuple[ImportedRun, MetricSeries]]] = {}
     bases = _bases([*runs, *beside], measure)
@@ -114,23 +114,23 @@ def group_runs(
 
 
 def repeat_key(run: ImportedRun) -> tuple[KnownDesign, tuple[str, str]]:
-    """Return the key that repeats of a run share: all that is known of their designs, and the mark of repeats,
-    which is their own name for those that have none."""
+    """Return the key that repeats of a run share: everything known of the design, and the mark of repeats, or the run's
+    own name where it has no mark."""
     return replace(run.design, assumed=()), (run.repeats, "" if run.repeats else run.name)
 
 
 def common_stem(names: Sequence[str]) -> str:
-    """Return the name of repeats: that of the first, without a number at the end where there are several."""
+    """Return the common name of repeats: that of the first, without a number at its end where there are several."""
     return _NUMBER.sub("", names[0]) if len(names) > 1 else names[0]
 
 
 def _front(name: str) -> str:
-    """A name without its last part."""
+    """Return the first part of a name with several parts; "" where it has one."""
     return name.rpartition("/")[0].partition("/")[0]
 
 
 def _bases(runs: list[ImportedRun], measure: Measure) -> dict[tuple, MetricSeries]:
-    """Evaluations of untrained models that are runs of their own."""
+    """Return the evaluations of untrained models that are runs of their own, by model, front of the name, and task."""
     alone = (run for run in runs if run.rounds == 0 and run.design.model)
     return {
         (run.design.model, _front(run.name), piece.task): piece
@@ -157,7 +157,7 @@ def _curve(run: ImportedRun, piece: MetricSeries, bases: dict[tuple, MetricSerie
 
 
 def _labelled(groups: list[Group]) -> tuple[Group, ...]:
-    """Groups of one task and label get what they differ in behind it, the least that tells them apart."""
+    """Return the groups with unique labels: groups of one task and label get the fewest facts that distinguish them."""
     labels = []
     for group in groups:
         alike = [other for other in groups if (other.label, other.task) == (group.label, group.task)]
@@ -169,19 +169,19 @@ def _labelled(groups: list[Group]) -> tuple[Group, ...]:
 
 
 def _called(group: Group, alike: list[Group]) -> str:
-    """The shortest form of a group's name that no other has."""
+    """Return the shortest form of a group's name that no similar group has."""
     forms = [_forms(each) for each in alike]
     return next((name for i, name in enumerate(_forms(group)) if [form[i] for form in forms].count(name) == 1), "")
 
 
 def _forms(group: Group) -> tuple[str, str, str]:
-    """Return the names that a group may have; the last of them is unique."""
+    """Return the names that a group may have, shortest first; the last of them is unique."""
     name = common_stem(group.runs)
     return name.rpartition("/")[2], name, group.runs[0]
 
 
 def _word(name: str, group: Group, alike: list[Group]) -> str:
-    """A fact in a label; of one in several parts, those that not all have."""
+    """Return the words for a fact in a label; of a fact in several parts, those that not all similar groups have."""
     value = getattr(group.design, name)
     if value is None:
         return f"{name.replace('_', ' ').removesuffix(' per round')} unknown"
@@ -192,8 +192,8 @@ def _word(name: str, group: Group, alike: list[Group]) -> str:
 
 
 def source_groups(source: RunSource, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
-    """A level of runs by one measure. root: the results folder, where untrained models are looked for in the rest of
-    the collection too."""
+    """Return the runs of a source as a level of a comparison by one measure. root: the results folder, where untrained
+    models are looked for in the rest of the collection too."""
     beside = [] if root is None or source.run is None else [run for run in source.collection(root) if not run.rounds]
     groups = group_runs(runs, measure, source.task, beside)
     counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
@@ -202,7 +202,8 @@ def source_groups(source: RunSource, runs: list[ImportedRun], measure: Measure, 
 
 
 def common_measure(have: dict[str, set[Measure]]) -> Measure:
-    """The first of `MEASURES` that all levels have. Raises UserError, naming what each has, where there is none."""
+    """Return the first of `MEASURES` that all levels have. Raises UserError, with each level's measures, without
+    one."""
     common = next((one for one in MEASURES if all(one in own for own in have.values())), None)
     if common is None:
         measures = "; ".join(
@@ -213,18 +214,18 @@ def common_measure(have: dict[str, set[Measure]]) -> Measure:
 
 
 def measures_in(source: RunSource, runs: list[ImportedRun]) -> set[Measure]:
-    """Measures of the runs that a name means, on its task, after training began."""
+    """Return the measures that the runs of a source have on its task after training began."""
     logged = {(piece.split, piece.metric) for run in runs for piece in run.pieces}
     return {measure for measure in MEASURES if measure in logged and group_runs(runs, measure, source.task)}
 
 
 def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:
-    """Mean, lowest and highest over runs at common places, and how many runs are behind each.
+    """Return mean, lowest and highest value over runs at common places, and the number of runs behind each.
 
-    curves: columns run, value and `column`, a row an evaluation. Places are those of all runs, at most as many as the
-    run with the most has, as far as the most runs reach on both sides; and 0, where any run begins there. Between two
-    evaluations a run's value is taken from the line through them; beyond its first and last it has none, so that no
-    run is continued. Columns of the result: `column`, mean, lowest, highest, runs.
+    curves: columns run, value and `column`, a row per evaluation. The places are those of all runs where the most runs
+    have values, thinned to the number of evaluations of the longest run, and 0 where any run begins there. Between two
+    evaluations a run's value is linear; beyond its first and last it has none, so no run is extrapolated. Columns of
+    the result: `column`, mean, lowest, highest, runs.
     """
     runs = [run.sort_values(column) for _, run in curves.groupby("run", sort=False, observed=True)]
     places = np.unique(curves[column].to_numpy())
@@ -248,8 +249,8 @@ def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:
 
 
 def elapsed_at(run: ImportedRun, rounds: np.ndarray) -> np.ndarray:
-    """Seconds (n,) when rounds (n,) were finished, linear between those that are known; nan where the log
-    does not say, and everywhere where its times fall."""
+    """Return the seconds (n,) at which rounds (n,) were finished, linear between known ones; nan where the log does not
+    say, and everywhere if its times fall."""
     known = _so_far(run) or _added(run)
     if known is None:
         return np.full(len(rounds), np.nan)
@@ -266,7 +267,7 @@ def _pieces(run: ImportedRun, metric: str) -> list[MetricSeries]:
 
 
 def _so_far(run: ImportedRun) -> tuple[np.ndarray, np.ndarray] | None:
-    """Rounds and seconds of a log that says how long it has run; of a round that is there twice the earlier time."""
+    """Return rounds and seconds of a log of the time since the start; the earlier time of a round logged twice."""
     pieces = _pieces(run, SO_FAR)
     if not pieces:
         return None
@@ -277,8 +278,8 @@ def _so_far(run: ImportedRun) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _added(run: ImportedRun) -> tuple[np.ndarray, np.ndarray] | None:
-    """The same from the seconds of each round. Rounds between those that are logged count as the next; a log that
-    begins late is not timed. TRL's are of an update."""
+    """Return rounds and seconds of a log of the seconds of each round. A round that is not logged counts as long as the
+    next logged one; a log that begins late is not timed. TRL logs the seconds of an update."""
     piece = next(iter(_pieces(run, OF_ROUND)), None)
     if piece is None:
         return None

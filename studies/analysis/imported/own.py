@@ -1,5 +1,5 @@
-"""The runs of a results folder, or of one run's folder, as a collection and as a Python object: what `rftlab run` and
-`rftlab train` leave."""
+"""Read the runs that `rftlab run` and `rftlab train` leave in a results folder, as a collection of imported runs and as
+a Python object."""
 
 import hashlib
 from collections import Counter
@@ -18,12 +18,12 @@ from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun
 
 DONE, MAX_RUNS = "done.json", 500
-"""The files of a finished run in a results folder; and the runs of a page."""
+"""Name of the file that marks a finished run in a results folder, and the largest number of runs on a page."""
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Folders with the curve of a run: finished ones of a results folder, those of `rftlab train` right below it, or
-    itself where it is one. No link is followed."""
+    """Return the folders of runs: finished ones of a results folder, those of `rftlab train` right below it, or the
+    folder itself where it is one run. Links are not followed."""
     if path_kind(root / CURVE) == FILE:
         return [root]
     stored = [run for level in LEVELS for pair in folders_in(root / level) for run in folders_in(pair)]
@@ -32,8 +32,8 @@ def run_folders(root: Path) -> list[Path]:
 
 
 def own_runs(root: Path) -> list[ImportedRun]:
-    """Those runs in our terms, with their pair in the place of a model that is not named. Raises UserError where there
-    are none, more than fit a page, or one that was changed."""
+    """Return the runs of a results folder as imported runs, with the pair as the model where none is named. Raises
+    UserError where there are none, more than fit on a page, or one that was changed."""
     folders = run_folders(root)
     check(
         0 < len(folders) <= MAX_RUNS,
@@ -43,7 +43,7 @@ def own_runs(root: Path) -> list[ImportedRun]:
 
 
 def _named(folder: Path) -> ImportedRun:
-    """A run as its pair, design and seed call it; the hash of its folder says nothing to a reader."""
+    """Return a run under the name of its pair, design and seed; the hash of its folder says nothing to a reader."""
     (run,) = read_logs([folder])
     if path_kind(folder / DONE) != FILE:
         return run
@@ -54,7 +54,7 @@ def _named(folder: Path) -> ImportedRun:
 
 
 def _told_apart(runs: list[ImportedRun]) -> list[ImportedRun]:
-    """Runs of other configurations under one name get their number among them."""
+    """Return the runs with unique names: different configurations under one name get a number."""
     counts, seen, apart = Counter(run.name for run in runs), Counter[str](), []
     for run in runs:
         seen[run.name] += 1
@@ -64,7 +64,7 @@ def _told_apart(runs: list[ImportedRun]) -> list[ImportedRun]:
 
 
 def check_checksums(folder: Path) -> None:
-    """Raise UserError where a stored run is not what its seal says."""
+    """Raise UserError where a stored run does not match its checksums."""
     try:
         facts = read_checksummed(folder / DONE, read_json(folder / CONFIG))
         if hashlib.sha256(read_file(folder / CURVE)).hexdigest() != facts.get("curve_sha256"):
@@ -74,16 +74,16 @@ def check_checksums(folder: Path) -> None:
 
 
 TRAINED = "train"
-"""Level of what `rftlab train` left in the folder."""
+"""Level of the runs of `rftlab train` in the folder."""
 
 
 class ResultsFolder:
-    """Finished runs of a results folder of `rftlab run`, `reproduce` or `train`; it is only read.
+    """Finished runs of a results folder of `rftlab run`, `reproduce` or `train`. The folder is only read.
 
         rl.ResultsFolder("results").runs()          # a row a run
         rl.ResultsFolder("results").curves("sim")   # all their evaluations
 
-    Raises UserError where the folder is none, or holds no finished run.
+    Raises UserError where the folder does not exist or holds no finished run.
     """
 
     def __init__(self, root: str | Path = "results"):
@@ -94,15 +94,15 @@ class ResultsFolder:
         check(bool(self._folders), f"{self.root} holds no finished run; allowed: a folder of `rftlab run` or `train`")
 
     def runs(self, level: str | None = None) -> pd.DataFrame:
-        """A row for each run, of one level (sim, llm, train) or of all: level, pair, cell, seed, folder."""
+        """Return a row for each run, of one level (sim, llm, train) or of all: level, pair, cell, seed, folder."""
         if level is not None:
             check_choice("level", level, (*LEVELS, TRAINED))
         rows = [row for row in map(self._row, self._folders) if level in (None, row["level"])]
         return pd.DataFrame(rows, columns=["level", "pair", "cell", "seed", "folder"])
 
     def curves(self, level: str | None = None) -> pd.DataFrame:
-        """The learning curves (`rftlab.shared.curve`) of these runs in one table, with level, pair, cell and seed.
-        Raises UserError where a run was changed."""
+        """Return the learning curves (`rftlab.shared.curve`) of these runs in one table, with level, pair, cell and
+        seed. Raises UserError where a run was changed."""
         tables = []
         for row in self.runs(level).to_dict("records"):
             folder = self.root / row.pop("folder")
@@ -129,7 +129,7 @@ class ResultsFolder:
         return f"ResultsFolder({str(self.root)!r}): {len(self._folders)} finished runs"
 
     def _repr_html_(self) -> str:
-        """Runs and designs of each level and pair, for notebooks."""
+        """Return the numbers of runs and designs of each level and pair as HTML, for notebooks."""
         counted = self.runs().groupby(["level", "pair"]).agg(runs=("cell", "size"), designs=("cell", "nunique"))
         rows = [
             (f"{level} {pair}".strip(), f"{row.runs} runs of {row.designs} designs")

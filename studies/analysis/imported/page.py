@@ -1,7 +1,7 @@
-"""Free designs as tables in the terminal and as one self-contained page: of one collection, of what
-`rftlab run` and `rftlab train` left in a folder, or of levels side by side.
+"""Show imported runs as tables in the terminal and as one self-contained page: those of one collection, those that
+`rftlab run` and `rftlab train` left in a folder, or levels side by side.
 
-Texts of logs are shown, never obeyed: printed without markup, escaped in the page.
+Texts of logs are never interpreted: they are printed without markup, and escaped in the page.
 """
 
 from functools import partial
@@ -42,16 +42,16 @@ from rftlab.studies.readers.show import TERMS, alike_runs
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
 MAX_DESIGNS, MAX_PLACES = 500, 100
-"""Of a page; larger pictures cannot be drawn."""
+"""Largest numbers of designs, and of models and tasks, on a page; larger pictures cannot be drawn."""
 MAX_ROWS = 40
-"""Of a table in the terminal; files and page have all."""
+"""Largest number of rows of a table in the terminal; files and page have all."""
 
 
 SEVERAL = "Levels of evidence side by side, whatever their designs"
 
 
 class CollectionView(NamedTuple):
-    """The content of a page on one level or several."""
+    """Numbers of a page on one level or several."""
 
     sides: list[RunGroups]
     axis: str
@@ -60,12 +60,12 @@ class CollectionView(NamedTuple):
     seconds: float | None
     ends: list[Ends]
     pairs: list[tuple[str, str, list[CommonDesign]]]
-    """Of each two levels: their names and common designs."""
+    """Names and common designs of each two levels."""
 
 
 def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
-    """All that is computed for a page. Raises UserError for an axis on which no run has a place, and for more than fits
-    a page."""
+    """Compute the numbers of a page. Raises UserError for an axis on which no run has a place, and for more designs,
+    models or tasks than fit on a page."""
     designs = sum(len(side.groups) for side in sides)
     places = len({(side.name, group.place) for side in sides for group in side.groups})
     check(
@@ -84,7 +84,7 @@ def collection_view(sides: list[RunGroups], axis: str) -> CollectionView:
 
 
 def write_view(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
-    """Draw, write the page with its tables as CSV into the folder, print the tables; returns the page's path."""
+    """Draw, write the page and its tables as CSV into the folder, and print the tables. Returns the page's path."""
     check_writable(folder)
     with step_progress(console, "drawing figures", quiet) as step:
         drawn = draw_all(folder_below(folder, "figures"), _plans(view), step)
@@ -134,14 +134,14 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
 
 
 def left_to_compare(view: CollectionView) -> str:
-    """The sentences for a page without a common design."""
+    """Return the sentence for a page without a common design: what is left to compare."""
     spent = ", rollouts" if view.rollouts else " (rollouts need B and K of both)"
     timed = ", seconds" if view.seconds else ""
     return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."
 
 
 def measured_text(measured: Mean, sign: bool = False) -> str:
-    """A number with half of its 95% interval where that is known; empty where there is none."""
+    """Return a number with half of its 95% interval where that is known; "" where there is no number."""
     if not np.isfinite(measured.value):
         return ""
     value = signed(measured.value) if sign else f"{measured.value:.3f}"
@@ -160,7 +160,7 @@ def _common_table(view: CollectionView) -> pd.DataFrame:
 
 
 def show_view(console: Console, view: CollectionView) -> None:
-    """The tables for the terminal."""
+    """Print the tables of a page."""
     for side in view.sides:
         console.print(Text(f"{side.name}: {side.source}, by {named(side.measure)}", style="dim"), soft_wrap=True)
     panels: dict[str, list[Ends]] = {}
@@ -220,12 +220,12 @@ def _place(one: Ends) -> str:
 
 
 OWN = RunSource("imported", "runs")
-"""The name of a folder's own runs, which no import made."""
+"""Source that stands for a folder's own runs, which were not imported."""
 
 
 def report(console: Console, name: str | None, root: Path, quiet: bool) -> Path:
-    """Write the page of imported, public or trained runs into root/report-imported-NAME, or without a name that of the
-    folder's own runs into root/report-runs; returns its path. Raises UserError where there is nothing to draw."""
+    """Write the page of imported, public or trained runs into root/report-imported-NAME, or without a name the page of
+    the folder's own runs into root/report-runs. Returns its path. Raises UserError where there is nothing to draw."""
     source, title = OWN, f"Runs in {root.resolve().name}"
     if name is not None:
         source = free_source(name)

@@ -1,1 +1,1 @@
-"""Public training logs of pre-trained models: what was logged, how noisy it is, and which claims it can test."""
+"""Public training logs of pre-trained models: their metrics, their noise, and the claims that they can test."""

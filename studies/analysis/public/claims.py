@@ -1,10 +1,11 @@
 """Claims about reinforcement fine-tuning of pre-trained models that the public runs can test, each with a verdict.
 
-A claim has parts, each a quantity with an interval and the range in which the claim wants it; verdicts are those of
-rftlab.studies.data.results.claims. Where a cell was repeated, the interval is Welch's over runs. Where it was run once,
-the interval of a difference is that of unintended repeats: wide, and honest about it. Intervals are not corrected for
-the number of claims. No part: the source cannot test it as it is. Sources whose numbers are not shipped have parts that
-dev.public_runs took from the collection; claims about fits to their curves are judged there.
+A claim has parts. Each part is a quantity with an interval, and the range in which the claim expects it. Verdicts are
+those of rftlab.studies.data.results.verdicts. Where a cell was repeated, the interval is Welch's over runs. Where it
+was run once, the interval of a difference comes from unintended repeats of other configurations, which makes it wide.
+Intervals are not corrected for the number of claims. A claim without parts cannot be tested with the source as it is.
+Sources whose numbers are not shipped have parts that dev.public_runs computed from the collection; claims about fits to
+their curves are judged there.
 """
 
 import csv
@@ -21,29 +22,29 @@ from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Judgement,
 
 
 def curves_on(rows: pd.DataFrame, axis: str) -> list[np.ndarray]:
-    """Of each run, in the order of their names, places on the axis (round, rollouts, seconds) and test Pass@1 there
-    (2, evaluations)."""
+    """Return a curve for each run, in the order of run ids: places on the axis (round, rollouts, seconds) and the test
+    Pass@1 there, each of shape (2, evaluations)."""
     ordered = rows.sort_values(axis)
     return [own[[axis, "value"]].to_numpy(np.float64).T for _, own in ordered.groupby("run_id")]
 
 
 def values_at(curves: list[np.ndarray], x: float) -> np.ndarray:
-    """Test Pass@1 of each run (n,) at x of the axis that `curves_on` took, linear between evaluations; runs that do not
-    reach from below x to above it are left out."""
+    """Return the test Pass@1 (n,) of the runs at the place x of the axis that `curves_on` took, linear between
+    evaluations. Runs that do not reach from below x to above it are left out."""
     return np.array([np.interp(x, where, value) for where, value in curves if where[0] <= x <= where[-1]])
 
 
 SIX_HOURS = 21600.0
-"""Seconds after which runs of PODS end."""
+"""Seconds after which the runs of PODS end."""
 
 
 def without_repeat(run_ids: pd.Series) -> pd.Series:
-    """Configuration of runs of PODS: the run id without the repeat."""
+    """Return the configuration of each run of PODS: its run id without the repeat."""
     return run_ids.str.rsplit("/", n=1).str[0]
 
 
 def cell_deviations(curves: pd.DataFrame) -> pd.Series:
-    """Deviation of test Pass@1 between the runs of each cell of PODS on GSM8K after six hours."""
+    """Return the standard deviation of test Pass@1 between the runs of each cell of PODS on GSM8K after six hours."""
     last = score_rows(curves, "gsm8k")
     last = last[last["seconds"] == SIX_HOURS]
     cells = without_repeat(last["run_id"]).str.removeprefix("pods/gsm8k-")
@@ -51,7 +52,7 @@ def cell_deviations(curves: pd.DataFrame) -> pd.Series:
 
 
 LAST = 5
-"""Evaluations over which two single runs are compared: the last that both have."""
+"""Number of evaluations over which two single runs are compared: the last ones that both have."""
 
 
 def _single(table: pd.DataFrame, after: str, before: str, noise: Mean, low: float, high: float) -> Part:
@@ -62,9 +63,9 @@ def _single(table: pd.DataFrame, after: str, before: str, noise: Mean, low: floa
 
 
 def _parts(row: dict[str, str], curves: pd.DataFrame, noise: Mean) -> list[Part]:
-    """The quantities of a row of public_claims.csv. Its axis `last` compares single runs over the last evaluations that
-    both have; rounds, rollouts and seconds compare cells of PODS at the same point of that axis, on GSM8K. None without
-    an axis; `rate x steps` is a fit of dev.public_runs."""
+    """Return the quantities of a row of public_claims.csv. With the axis `last`, single runs are compared over the last
+    evaluations that both have. With rounds, rollouts or seconds, cells of PODS on GSM8K are compared at the same point
+    of that axis. There are no quantities without an axis, or with `rate x steps`, which is a fit of dev.public_runs."""
     axis, low, high = row["axis"], float(row["low"] or "-inf"), float(row["high"] or "inf")
     if axis in ("", "rate x steps"):
         return []
@@ -84,11 +85,11 @@ CLAIMS = tuple(
     Claim(row["name"], row["statement"], partial(_parts, row), row["source"], row["remark"])
     for row in csv.DictReader((DATA / "public_claims.csv").read_text(encoding="utf-8").splitlines())
 )
-"""In the order in which they are shown."""
+"""Claims in the order in which they are shown."""
 
 
 def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
-    """Return the verdict of these parts on a claim. Labels of a source's cells are not shuffled."""
+    """Return the finding on a claim: the joint verdict of its parts. Labels of a source's cells are not shuffled."""
     return ClaimFinding(claim, claim.source, parts, Judgement(joint_verdict(parts)))
 
 
@@ -99,21 +100,21 @@ class PublicFacts(NamedTuple):
     """Statistics of the sources that are not shipped."""
 
     noise: Mean
-    """How far two single runs of one configuration differ in test Pass@1: 0, with the root mean square of the
-    difference over evaluations and pairs, and a degree of freedom a pair, because a pair's evaluations rise and fall
-    together."""
+    """Difference in test Pass@1 between two single runs of one configuration. The value is 0, and the error is the root
+    mean square of the difference over evaluations and pairs. There is one degree of freedom for each pair, because a
+    pair's evaluations rise and fall together."""
     spreads: list[dict[str, Any]]
-    """How far repeats of a configuration differ: source, configuration, repeats, measure and value."""
+    """Differences between repeats of a configuration: source, configuration, repeats, measure and value."""
     fits: list[dict[str, float]]
-    """Errors (root mean square) of one sigmoid of steps and of rate_steps, rate x steps, for the curves of so many
-    rates and evaluations; with the rates that collapse, then without."""
+    """Root mean square errors of one sigmoid against `steps` and against `rate_steps` (rate x steps), with the number
+    of rates and evaluations; first with the rates that collapse, then without."""
     parts: dict[tuple[str, str], list[Part]]
-    """By claim and source."""
+    """Parts of the claims by claim and source."""
 
 
 @cache
 def facts() -> PublicFacts:
-    """The data that come with the package."""
+    """Read the statistics of the sources that are not shipped from the file that comes with the package."""
     whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
     parts: dict[tuple[str, str], list[Part]] = {}
     for row in whole["parts"]:
@@ -126,7 +127,7 @@ def facts() -> PublicFacts:
 
 @cache
 def findings() -> tuple[ClaimFinding, ...]:
-    """Every claim in its order: from the numbers where they are shipped, else from the facts."""
+    """Return the finding on every claim, from its source's numbers where they are shipped, else from `facts`."""
     known, shipped = facts(), (runs(), curves())
     return tuple(
         find(claim, claim.parts(of_source(claim.source, *shipped), known.noise))

@@ -1,8 +1,9 @@
-"""Credit: how much of what public runs gain had been reported of the model before.
+"""Estimate how much of the gain of public runs is credit: a score that had been reported of the model before the run.
 
-Short runs on GSM8K and MATH end near a score that was published before them: an instruct model near the score that its
-makers report, a base model near the one that the makers report for its instruct sibling. Up to that score the gain is
-credit that the harness had not given (answer format, prompt, temperature). Only what is above it can have been learned.
+Short runs on GSM8K and MATH end near a score that was published before them. An instruct model ends near the score that
+its makers report, a base model near the one that the makers report for its instruct sibling. Up to that score the gain
+is credit that the harness had not given (answer format, prompt, temperature). Only what is above it can have been
+learned.
 
 `reported_scores.csv` has a row for each model, task and source of a run, all scores as fractions. Where a source has
 several runs, the end is that of its reference configuration or else the median; the note says which. `base_in_harness`
@@ -14,10 +15,10 @@ looked up, and unchanged since (BLIND is its SHA-256). It does not confirm the r
 has every end found afterwards, by the same rules, and whether the run was trained on the task's own training set: yes,
 no, or empty where that is not known.
 
-Where runs of a model end that nobody ran follows from its size and family: logit(end) is a line in the logarithm of the
-parameters, one for each task, with an offset for each family that is drawn to 0. It is fitted to all ends of both
-tables. The width is that of the errors on sources that were left out whole, of the same family; of a family that is not
-there, on families that were left out whole.
+Where no run of a model is known, its end is predicted from its size and family: logit(end) is a line in the logarithm
+of the parameters, one for each task, with an offset for each family that is drawn to 0. The fit is to all ends of both
+tables. The interval comes from the errors on sources of the same family that were left out whole. For a family without
+known ends it comes from the errors on families that were left out whole.
 """
 
 from typing import NamedTuple
@@ -61,8 +62,8 @@ WRITTEN = "2026-11-25 17:46 UTC"
 
 
 def reported_scores() -> pd.DataFrame:
-    """Return the table with two columns more: the model's family (its name up to the first hyphen), and `credited`,
-    whether the harness of the run gives the base its reported score, so that there is no credit left to gain."""
+    """Return the reported scores with two columns more: the model's family (its name up to the first hyphen), and
+    `credited`, whether the harness of the run gives the base its reported score, so that no credit is left to gain."""
     return _named(csv_table("reported_scores.csv"))
 
 
@@ -79,9 +80,9 @@ def _named(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def end_errors(rows: pd.DataFrame, known: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the absolute errors of forecasts of the end: `reported` and each of RIVALS, a column each; nan where the
-    base is not known. Rivals are fitted to the other families of `known` (default: rows). Size is a line of the end's
-    logit in log parameters, with an intercept for each task."""
+    """Return the absolute errors of forecasts of the end of runs, with a column for `reported` and for each of RIVALS;
+    nan where the base is not known. Rivals are fitted to the other families of `known` (default: rows). `size` is a
+    line of the end's logit in log parameters, with an intercept for each task."""
     known = rows if known is None else known
     forecasts = pd.DataFrame({"reported": rows["reported"], "no change": rows["base_in_harness"]})
     gains = known["end"] - known["base_in_harness"]
@@ -98,7 +99,7 @@ def _size_features(rows: pd.DataFrame) -> np.ndarray:
 
 
 def grouped_mean(values: pd.Series, groups: pd.Series) -> Estimate:
-    """Return the mean of values, nan left out, with a 95% interval from resampling groups of them."""
+    """Return the mean of values, without nan, and a 95% interval from resampling whole groups of values."""
     sums = values.groupby(groups).agg(["sum", "count"]).to_numpy()
     drawn = sums[np.random.default_rng(0).integers(len(sums), size=(DRAWS, len(sums)))].sum(axis=1)
     low, high = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
@@ -106,8 +107,8 @@ def grouped_mean(values: pd.Series, groups: pd.Series) -> Estimate:
 
 
 def above_reported(rows: pd.DataFrame) -> Estimate:
-    """Return the mean of end less reported score, with its 10% and 90% quantiles in place of an interval: what a
-    forecast of a new model adds to the score that is reported for it."""
+    """Return the mean of the end minus the reported score, with its 10% and 90% quantiles in place of an interval. A
+    forecast for a new model adds these to the score that is reported for it."""
     above = rows["end"] - rows["reported"]
     return Estimate(float(above.mean()), *map(float, np.quantile(above, [0.1, 0.9])))
 
@@ -123,7 +124,7 @@ def share_between_pairs() -> float:
 
 
 def credit_table(rows: pd.DataFrame) -> Table:
-    """Return the mean distances of forecasts to the end of runs: of each kind of model, and how much closer the
+    """Return the mean distance between forecasts and the end of runs for each kind of model, and how much closer the
     reported score is. rows: as `reported_scores` returns them, of models that were not credited."""
     errors = end_errors(rows)
     known = errors["no change"].notna()
@@ -140,8 +141,8 @@ def credit_table(rows: pd.DataFrame) -> Table:
 
 
 def credit_lines(rows: pd.DataFrame) -> list[str]:
-    """Return in sentences what the table rests on, how far ends lie from reported scores, and the paper's shares.
-    rows: as `reported_scores` returns them."""
+    """Return sentences about the runs behind the table, the distance of ends from reported scores, and the shares of
+    variance in the paper. rows: as `reported_scores` returns them."""
     fresh, credited, share = rows[~rows["credited"]], above_reported(rows[rows["credited"]]), share_between_pairs()
     known = fresh[fresh["base_in_harness"].notna()]
     return [
@@ -162,8 +163,8 @@ def credit_lines(rows: pd.DataFrame) -> list[str]:
 
 
 def blind_lines() -> list[str]:
-    """Return in sentences how far the blind ends lie from the scores that had been written down, and from the rivals,
-    which are fitted to the rows of `reported_scores` alone."""
+    """Return sentences about how far the blind ends lie from the scores that had been written down, and from the
+    rivals, which are fitted to the rows of `reported_scores` alone."""
     rows = blind_scores()
     errors = end_errors(rows, reported_scores().query("not credited"))
     known = errors["no change"].notna()
@@ -192,7 +193,7 @@ def blind_lines() -> list[str]:
 
 
 def blind_coverage(kind: str) -> str:
-    """Return in a sentence how many of the blind ends of this kind lie in the 80% range of the other runs."""
+    """Return a sentence about how many of the blind ends of this kind lie in the 80% range of the other runs."""
     above = above_reported(reported_scores().query("not credited and kind == @kind"))
     ends = blind_scores().query("kind == @kind").eval("end - reported")
     return (
@@ -203,7 +204,7 @@ def blind_coverage(kind: str) -> str:
 
 
 def ending_lines(reported: float, kind: str) -> list[str]:
-    """Return in sentences where runs of a model with this reported score end, and what may be claimed. kind: one of
+    """Return sentences about where runs of a model with this reported score end, and what may be claimed. kind: one of
     KINDS; the score of a base model is that of its instruct sibling. Raises UserError for another kind."""
     check_choice("kind", kind, tuple(KINDS))
     own = reported_scores().query("not credited and kind == @kind")
@@ -222,7 +223,7 @@ def ending_lines(reported: float, kind: str) -> list[str]:
 
 
 def show_credit(console: Console) -> None:
-    """Print the table and the sentences."""
+    """Print the table of forecasts of the end, and the sentences about credit."""
     rows = reported_scores()
     title = "Distance between the end of a run and what could be said before it"
     put(console, title, credit_table(rows[~rows["credited"]]))
@@ -258,15 +259,15 @@ def credit_figure() -> Drawn:
 
 
 SHRINK = 0.5
-"""Ends that draw a family's offset to 0."""
+"""Weight that draws a family's offset to 0, as a number of ends."""
 NEAR = 0.005
-"""Distance of an end from 0 and 1, at least."""
+"""Least distance of an end from 0 and from 1, so that its logit is finite."""
 FEWEST = 5
-"""Errors of a family and task that are enough for a width of their own."""
+"""Least number of known ends of a family on a task for which the interval comes from the family's own errors."""
 
 
 class SizeForecast(NamedTuple):
-    """Where runs of a model end: Pass@1 with an 80% interval."""
+    """Forecast of the end of a model's runs from its size: Pass@1 with an 80% interval."""
 
     end: Estimate
     known: bool
@@ -274,26 +275,27 @@ class SizeForecast(NamedTuple):
     error: float
     """Mean absolute error on ends like these that were left out."""
     ends: int
-    """Behind that error."""
+    """Number of ends behind the mean absolute error."""
     smallest: float
     largest: float
-    """Billions of parameters of the ends that the forecast is from: of the family where it is known."""
+    """Sizes in billions of parameters between which the ends behind the forecast lie: the family's where it is
+    known."""
     format: Estimate
-    """The score that makers report less that of the untrained models in the harness of a run on this task: median, and
-    its 10% and 90% quantiles."""
+    """Reported score minus the untrained model's score in the harness of a run on this task: the median, and the 10%
+    and 90% quantiles."""
 
 
 def grouped_ends() -> pd.DataFrame:
-    """All ends with columns source (what stands before the first comma or bracket) and group (the letters that a
-    model's name begins with)."""
+    """Return all ends with the columns source (the text before the first comma or bracket) and group (the letters that
+    a model's name begins with)."""
     rows = pd.concat([reported_scores(), blind_scores()], ignore_index=True)
     source = rows["end_source"].str.extract(r"^([^,(]*)")[0].str.strip()
     return rows.assign(source=source, group=rows["model"].str.lower().str.extract(r"^([a-z]+)")[0])
 
 
 def predict_end(parameters: float, family: str, task: str) -> SizeForecast:
-    """Return where runs of a model of so many billions of parameters end. Raises UserError for sizes and tasks of which
-    nothing is known."""
+    """Forecast the end of runs of a model from its size in billions of parameters, its family and its task. Raises
+    UserError for tasks without known ends, and for sizes far outside the known ones."""
     rows = grouped_ends()
     check_choice("task", task, tuple(TASKS))
     check_finite("model size", parameters, above=0)
@@ -323,7 +325,7 @@ def predict_end(parameters: float, family: str, task: str) -> SizeForecast:
 
 
 def _ends(rows: pd.DataFrame, asked: pd.DataFrame) -> np.ndarray:
-    """Ends (asked,) by the fit to rows."""
+    """Return the ends (asked,) that the fit to the known ends in `rows` predicts."""
     groups = sorted(set(rows["group"]))
 
     def features(table: pd.DataFrame) -> np.ndarray:
@@ -332,13 +334,13 @@ def _ends(rows: pd.DataFrame, asked: pd.DataFrame) -> np.ndarray:
         return np.hstack([tasks, sizes, [[float(one == group) for group in groups] for one in table["group"]]])
 
     x, y = features(rows), logit(rows["end"].clip(NEAR, 1 - NEAR).to_numpy())
-    # slopes and intercepts are all but free; only the offsets of families are drawn to 0
+    # slopes and intercepts are almost unpenalized; only the offsets of families are drawn to 0
     shrink = np.diag([1e-9] * 2 * len(TASKS) + [SHRINK] * len(groups))
     return expit(features(asked) @ np.linalg.solve(x.T @ x + shrink, x.T @ y))
 
 
 def size_lines(parameters: float, family: str, task: str) -> list[str]:
-    """Return `predict_end` in sentences."""
+    """Return sentences about the end that `predict_end` forecasts from a model's size."""
     one = predict_end(parameters, family, task)
     whose = f"ends of {family}" if one.known else f"ends of all families, fewer than {FEWEST} of them of {family},"
     left = "sources" if one.known else "families"

@@ -1,4 +1,4 @@
-"""Which settings public runs had and what became of them: learning rates with their width, K, updates and KL.
+"""Compare the settings of public runs with how the runs ended: learning rates, rollouts K, updates and KL.
 
 `public_settings.csv` has a row for every setting of a source: runs, how many of them failed, and the mean end over that
 of the source's best setting. `python -m dev.public_settings FOLDER..` makes it from collections of public runs; its
@@ -16,25 +16,25 @@ from rftlab.studies.analysis.public.store import csv_table
 
 SETTINGS = "public_settings.csv"
 GOOD = 0.9
-"""Part of a source's best end from which a learning rate counts as good."""
+"""Fraction of a source's best end from which a learning rate counts as good."""
 LIKE = 4.0
-"""Models whose sizes differ by at most this factor are compared."""
+"""Largest factor between the sizes of two models that are compared."""
 RESPONSES = 256
-"""Responses a step of the runs that vary the learning rate; Adam's rule is that rates go with the root of these at
-most (Malladi et al. 2205.10287), which no public run tests."""
+"""Responses per step of the runs that vary the learning rate. Adam's rule says that rates grow at most with the square
+root of this number (Malladi et al. 2205.10287); no public run tests it."""
 
 
 class RateAxis(NamedTuple):
-    """Runs of one source and model that differ in the learning rate."""
+    """Runs of one source and one model at several learning rates."""
 
     source: str
     model: str
     rates: np.ndarray
-    """(n,), rising."""
+    """Learning rates (n,), rising."""
     ends: np.ndarray
-    """Mean ends over the best one (n,)."""
+    """Mean end at each rate as a fraction of the best mean end (n,)."""
     failed: np.ndarray
-    """Runs of each rate that failed (n,)."""
+    """Number of failed runs at each rate (n,)."""
     runs: np.ndarray
 
     @property
@@ -49,34 +49,35 @@ class RateAxis(NamedTuple):
         return float(beyond.min(initial=np.inf))
 
     def end_at(self, rate: float) -> float:
-        """Mean end over the best one, on a line in the logarithm of the rate; nan outside of the rates."""
+        """Return the mean end at a rate over the best one, linear in the rate's logarithm; nan outside of the rates."""
         return float(np.interp(np.log(rate), np.log(self.rates), self.ends, np.nan, np.nan))
 
 
 class RateAdvice(NamedTuple):
-    """A learning rate with its width."""
+    """Learning rate that public runs support, with the range of good rates around it."""
 
     value: float
-    """The lowest, over sources, of the highest rate that is good there."""
+    """Lowest over sources of the highest good rate of each source."""
     good: tuple[float, float]
-    """From the lowest good rate of a source to the highest."""
+    """Lowest and highest good rate over all sources."""
     low: float
     high: float
-    """The same, and further where a step has more or fewer responses: by Adam's rule, a guess."""
+    """Range of good rates, widened by Adam's rule (a guess) where a step has more or fewer responses."""
     edge: float
-    """The lowest rate at which most runs of a source failed; inf where none did."""
+    """Lowest rate at which most runs of a source failed; inf where there is none."""
     axes: tuple[RateAxis, ...]
 
 
 @cache
 def public_settings() -> pd.DataFrame:
-    """The shipped table: source, model, billions, lora, precision, prompts, rollouts, updates, rate, kl, runs, failed,
-    end and reference; nan where the source does not say."""
+    """Return the shipped table of settings: source, model, billions, lora, precision, prompts, rollouts, updates, rate,
+    kl, runs, failed, end and reference; nan where the source does not say."""
     return csv_table(SETTINGS).fillna({"precision": ""})
 
 
 def alike_settings(billions: float | None, lora: bool, precision: str | None) -> pd.DataFrame:
-    """Rows of models of like size, trained alike, whose weights have that precision as far as is known."""
+    """Return the settings of models of similar size with the same use of LoRA, and of this precision as far as is
+    known."""
     table = public_settings()
     known = table["lora"] == lora
     if billions:
@@ -87,7 +88,7 @@ def alike_settings(billions: float | None, lora: bool, precision: str | None) ->
 
 
 def rate_axes(table: pd.DataFrame) -> tuple[RateAxis, ...]:
-    """Sources and models of which one update a round was run at several rates."""
+    """Return the sources and models for which runs with one update per round were made at several learning rates."""
     one = table[table["updates"].fillna(1) == 1]
     axes = []
     for (source, model), rows in one.groupby(["source", "model"]):
@@ -102,7 +103,7 @@ def rate_axes(table: pd.DataFrame) -> tuple[RateAxis, ...]:
 def advise_rate(
     billions: float | None, lora: bool = False, precision: str | None = None, responses: int | None = None
 ) -> RateAdvice | None:
-    """The learning rate that public runs support; None where none of like size varied it. responses: of a step."""
+    """Return the learning rate that public runs support; None without runs at several. responses: number per step."""
     axes = rate_axes(alike_settings(billions, lora, precision))
     return _advised(axes, responses) if axes else None
 
@@ -118,7 +119,7 @@ def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
 
 
 def judge_rate(rate: float, advice: RateAdvice) -> str:
-    """usual, low, high or dangerous: where a learning rate lies in the width of an advice."""
+    """Return usual, low, high or dangerous: how a learning rate lies to the range of good rates of an advice."""
     if rate >= advice.edge and rate > advice.value:
         return "dangerous"
     return "low" if rate < advice.low else "high" if rate > advice.high else "usual"
@@ -132,15 +133,15 @@ def usual_edge(table: pd.DataFrame) -> float:
 
 
 def left_out_ends() -> np.ndarray:
-    """Return the scores of the rule, rising: for each axis, left out in turn, the part of its best end at the rate that
-    the other sources advise."""
+    """Return the scores of the rule for learning rates, rising. Each axis is left out in turn, and its score is its end
+    at the rate that the other sources advise, as a fraction of its best end."""
     axes = rate_axes(public_settings())
     rules = [_advised(tuple(one for one in axes if one.source != axis.source), None).value for axis in axes]
     return np.sort([axis.end_at(rate) for axis, rate in zip(axes, rules, strict=True)])
 
 
 def describe_advice(advice: RateAdvice) -> str:
-    """The advice with its width, in a sentence."""
+    """Return a sentence about the advised learning rate and the range of good rates."""
     (low, high), ends = advice.good, (advice.low, advice.high)
     wider = "" if ends == advice.good else f" ({ends[0]:.2g} to {ends[1]:.2g} at your batch, a guess)"
     fails = "" if np.isinf(advice.edge) else f". In one source most runs failed from {advice.edge:g} on"
@@ -152,7 +153,7 @@ def describe_advice(advice: RateAdvice) -> str:
 
 
 def rate_evidence(advice: RateAdvice) -> list[str]:
-    """The numbers behind it, a source a line, and how far to trust it."""
+    """Return lines with the numbers behind an advised learning rate: one for each source, then how far to trust it."""
     lines = []
     for axis in advice.axes:
         zipped = zip(axis.rates, axis.ends, axis.failed, axis.runs, strict=True)
@@ -169,8 +170,8 @@ def rate_evidence(advice: RateAdvice) -> list[str]:
 
 
 def shuffled_failures(table: pd.DataFrame, most: float) -> float:
-    """The share of all ways to deal the outcomes of each source to its runs in which as many runs with more than `most`
-    updates fail as did. table: columns source, updates, runs and failed."""
+    """Return the share of all assignments of outcomes to runs, within each source, in which at least as many runs with
+    more than `most` updates fail as did. table: columns source, updates, runs and failed."""
     chances, known = np.ones(1), table[table["updates"].notna()]
     for _, own in known.groupby("source"):
         many = int(own.loc[own["updates"] > most, "runs"].sum())
@@ -180,13 +181,13 @@ def shuffled_failures(table: pd.DataFrame, most: float) -> float:
 
 
 def describe_shuffled(most: float) -> str:
-    """In words, how often shuffled outcomes speak as much against many updates."""
+    """Return words about how often shuffled outcomes speak as much against more than `most` updates."""
     chance = shuffled_failures(public_settings(), most)
     return f"as many fail in {chance:.0%} of shuffles of the outcomes within their sources"
 
 
 def setting_lines(rows: pd.DataFrame) -> list[str]:
-    """Rows of the table as lines of evidence."""
+    """Return a line of evidence for each source and reference in rows of the table of settings."""
     lines = []
     for (source, reference), own in rows.groupby(["source", "reference"]):
         counts = f"{own['runs'].sum()} runs, {own['failed'].sum()} failed"

@@ -1,4 +1,4 @@
-"""The public runs on the terminal and in the report: noise, credit, claims with verdicts, figures, sources."""
+"""Show the public runs in the terminal and in the report: noise, credit, claims with verdicts, figures and sources."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -33,7 +33,7 @@ FLOOR = (
 
 
 def show_sources(console: Console, name: str | None) -> None:
-    """Print all sources and claims, or everything about one source. Raises UserError where it is not known."""
+    """Print all sources and claims, or everything about one source. Raises UserError where the source is not known."""
     if name is not None:
         check_choice("source", name, tuple(BY_NAME))
         _one(console, BY_NAME[name])
@@ -78,7 +78,7 @@ def _claims(console: Console, findings: tuple[ClaimFinding, ...]) -> None:
 
 
 def noise_lines() -> list[str]:
-    """How far runs of one configuration differ, in sentences."""
+    """Return sentences about how far runs of one configuration differ."""
     cells = cell_deviations(of_source("pods", runs(), curves()))
     usual = cells.sort_values()[:-1]
     pairs = [spread["value"] for spread in facts().spreads]
@@ -106,8 +106,8 @@ POINTS = 13
 
 
 def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean test Pass@1 on GSM8K and its 95% interval over the runs of each cell, along each axis as far as all its runs
-    reach."""
+    """Return the mean test Pass@1 on GSM8K of each cell of PODS and its 95% interval over runs, along each axis as far
+    as all runs of the cell reach."""
     scores = score_rows(curves, "gsm8k")
     scores = scores.assign(cell=without_repeat(scores["run_id"]).str.removeprefix("pods/gsm8k-"))
     rows = []
@@ -123,8 +123,8 @@ def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def pods_figure(curves: pd.DataFrame) -> Drawn:
-    """Pass@1 against steps, rollouts and hours (columns), for what varies (rows); bands are 95% intervals over ten
-    runs."""
+    """Draw Pass@1 of PODS against steps, rollouts and hours (columns), with a row for each quantity that was varied.
+    Bands are 95% intervals over ten runs."""
     numbers = pods_numbers(curves)
     panels = []
     for family, cells in FAMILIES.items():
@@ -147,7 +147,7 @@ PICTURES = ("public_learning_rates.png", "public_single_runs.png", "public_start
 
 
 def public_section(folder: Path) -> Markup:
-    """HTML of the section; its figure and the numbers drawn go into the folder."""
+    """Return the HTML of the section on public runs; its figures and the numbers drawn are written into the folder."""
     pods = draw(folder, "public-pods", pods_figure(curves()))
     credit = draw(folder, "public-credit", credit_figure())
     page = template("public.html.j2").render(

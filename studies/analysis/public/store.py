@@ -1,4 +1,4 @@
-"""The public runs as data frames, and their sources: where they are, under which licence, what they show, their traps.
+"""Load the public runs as data frames, and their sources with place, licence, contents and pitfalls.
 
 Conventions of the numbers
 round     batches of freshly generated responses. Test rows: rounds finished before the evaluation, 0 = untrained. Train
@@ -22,17 +22,17 @@ from rftlab.studies.data.runs.files import data_frame
 
 
 class Source(NamedTuple):
-    """One public repository of training logs."""
+    """Public repository of training logs."""
 
     name: str
     reference: str
-    """Repository at a commit, where that is recorded, and paper."""
+    """Repository, its commit where that is recorded, and paper."""
     licence: str
-    """As the source states it. Numbers of one without a stated licence are not shipped: figures and statistics are."""
+    """Licence as the source states it. Without a stated licence only figures and statistics are shipped."""
     runs: int
-    """Training runs, the untrained model among them where it has rows of its own."""
+    """Number of training runs, including the untrained model where it has rows of its own."""
     points: int
-    """Rows of curves."""
+    """Number of rows of the source's curves."""
     model: str
     data: str
     varied: str
@@ -41,7 +41,7 @@ class Source(NamedTuple):
 
     @property
     def shipped(self) -> bool:
-        """Whether its numbers come with the package."""
+        """Whether the source's numbers come with the package."""
         return not self.licence.startswith("none")
 
 
@@ -56,33 +56,33 @@ COLUMNS = ["run_id", "round", "updates", "rollouts", "split", "metric", "value",
 
 
 def runs() -> pd.DataFrame:
-    """Runs whose licence lets us ship them: a row each, with settings, licence, commit and path in the source."""
+    """Return the runs whose licence allows shipping: a row each, with settings, licence, commit and path."""
     return _parquet(RUNS)
 
 
 def curves() -> pd.DataFrame:
-    """Every value of these runs, in COLUMNS; the module says what they mean."""
+    """Return every value of the shipped runs, with the columns COLUMNS; the module's docstring says what they mean."""
     return _parquet(CURVES)
 
 
 def endpoints() -> pd.DataFrame:
-    """Tables of single scores (fractions): source, model, method, test_task, score and a note."""
+    """Return published single scores (fractions): source, model, method, test_task, score and a note."""
     return csv_table(ENDPOINTS)
 
 
 def csv_table(name: str) -> pd.DataFrame:
-    """A file of comma-separated values that comes with the package."""
+    """Read a file of comma-separated values that comes with the package."""
     with (DATA / name).open("rb") as file:
         return pd.read_csv(file)
 
 
 def of_source(source: str, runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-    """Curves of a source's runs."""
+    """Return the rows of curves that belong to runs of a source."""
     return curves[curves["run_id"].isin(runs.loc[runs["source"] == source, "run_id"])]
 
 
 def score_rows(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
-    """Rows of test Pass@1, of one task where one is named."""
+    """Return the rows of test Pass@1, of one task where it is given."""
     rows = curves[(curves["split"] == "test") & (curves["metric"] == "pass_at_1")]
     return rows if task is None else rows[rows["task"] == task]
 

@@ -1,11 +1,11 @@
-"""The seven experiments of arXiv 2601.22532: which designs, along which axis, and the question they answer
-(assets/experiments.toml); and level `published`, the Pass@1 that the paper reports for them at temperature 1.0, read
-from its text (assets/endpoints.csv).
+"""Tables of the seven experiments of arXiv 2601.22532 (assets/experiments.toml), with their designs, axis and question,
+and of the Pass@1 that the paper reports for them at temperature 1.0 (assets/endpoints.csv, level `published`).
 
-The cells are the paper's, but for two: (256, 1) with replay in experiment 5 is ours, to tell its missing baseline from
-its batch; 6a and 6b are two readings of one experiment, its text and its released scripts. That every run has 2,000
-rounds, that experiment 7 has one current rollout and a window of 8 (its published cells replay 7), and that the KL term
-stands in the loss, are our reading: what we have of the paper does not settle them. The studies in FOLLOW_UPS are ours.
+The cells are the paper's, with two exceptions: (256, 1) with replay in experiment 5 is ours, to separate the effect of
+its missing baseline from that of its batch; 6a and 6b are two readings of one experiment, its text and its released
+scripts. Three settings are our reading, because the paper does not settle them: every run has 2,000 rounds, experiment
+7 has one current rollout and a window of 8 (its published cells replay 7), and the KL term stands in the loss. The
+studies in FOLLOW_UPS are ours.
 """
 
 import csv
@@ -25,7 +25,7 @@ GRPO = Design(estimator=preset("paper_text"))
 
 
 def _cell(text: str) -> Design:
-    """The design of a cell of experiments.toml. Raises ValueError for one that is none."""
+    """Return the design of a cell of experiments.toml. Raises ValueError for other text."""
     if text == "32x1 raw":
         return BASELINE
     match = re.fullmatch(r"(\d+)x(\d+)(?: \+(\d+))?(?: window (\d+))?", text)
@@ -37,21 +37,21 @@ def _cell(text: str) -> Design:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Designs that differ along one axis."""
+    """Experiment: designs that differ along one axis."""
 
     name: str
     title: str
     question: str
     axis: str
-    """The axis of the trade-off curve."""
+    """Title of the axis of the trade-off curve."""
     cells: tuple[Design, ...]
-    """In the order of the axis."""
+    """Designs in the order of the axis."""
     ticks: tuple[str, ...]
-    """One label per cell."""
+    """Labels on the axis, one per cell."""
 
     @property
     def ticks_by_cell(self) -> dict[str, str]:
-        """Ticks by the labels of the designs."""
+        """Labels on the axis by the labels of the designs."""
         return dict(zip(map(label, self.cells), self.ticks, strict=True))
 
 
@@ -69,23 +69,23 @@ def _read(table: dict[str, dict]) -> dict[str, Experiment]:
 
 EXPERIMENTS: dict[str, Experiment] = _read(_TABLES["experiments"])
 FOLLOW_UPS: dict[str, Experiment] = _read(_TABLES["follow_ups"])
-"""Studies beyond the seven experiments: what to run first, and what to check next."""
+"""Studies beyond the seven experiments: the first runs, and the next checks."""
 
 
 def experiment(name: str) -> Experiment:
-    """The study of that name; an unknown name is an error that lists the known ones."""
+    """Return the experiment or follow-up study of this name. Raises UserError, which lists the known ones."""
     known = EXPERIMENTS | FOLLOW_UPS
     check_choice("study", name, tuple(known))
     return known[name]
 
 
 def distinct_cells(experiments: list[Experiment]) -> list[Design]:
-    """Every design of the experiments once, in order of first appearance."""
+    """Return every design of the experiments once, in order of first appearance."""
     return list(dict.fromkeys(cell for e in experiments for cell in e.cells))
 
 
 def label(design: Design) -> str:
-    """Short name of a design, made from the fields that ran.
+    """Return the short name of a design, made from its fields.
 
     It is 32x8-paper_text; with support rollouts 32x1+7-..., with a window 256x1w8-..., with epochs and mini-batches
     u2x4, dynamic sampling t5, group filtering k4, budgets by difficulty d.
@@ -102,14 +102,14 @@ def label(design: Design) -> str:
 
 
 CELLS: dict[str, Design] = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))}
-"""The grid: the 25 designs of the seven experiments by their labels."""
+"""Designs of the seven experiments by their labels: the grid of 25 designs."""
 PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
 """Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in
 batch size, rollouts and baseline."""
 
 
 class Endpoint(NamedTuple):
-    """One reported number. advantage: none (base model), reward, grpo."""
+    """Pass@1 that the paper reports for a design. advantage: none (base model), reward, grpo."""
 
     model: str
     dataset: str
@@ -127,7 +127,7 @@ _PAPER_ESTIMATORS = tuple(preset(name) for name in ("minimalist", "paper_text", 
 
 @cache
 def endpoints() -> tuple[Endpoint, ...]:
-    """Every reported endpoint."""
+    """Return every endpoint that the paper reports."""
     text = (files("rftlab.studies") / "assets" / "endpoints.csv").read_text(encoding="utf-8")
     kinds = Endpoint.__annotations__
     rows = csv.DictReader(text.splitlines())
@@ -135,7 +135,7 @@ def endpoints() -> tuple[Endpoint, ...]:
 
 
 def published(model: str, dataset: str, split: str, design: Design | None) -> float | None:
-    """The reported Pass@1 of a design after training, or of the base model (design None); None where none is
+    """Return the reported Pass@1 of a design after training, or of the base model (design None); None where none is
     reported."""
     key = ("none", 0, 0, 0, 0)
     if design is not None:

@@ -1,4 +1,4 @@
-"""The model-dataset pairs, and what stands for them at each level.
+"""Tables of the model-dataset pairs, with the run that stands for each pair at the levels sim and llm.
 
 sim: a simulator preset whose learning curves resemble those that the paper reports. Its parameters were fitted to all
      published endpoints of the pair (docs/simulator.md says how): agreement with those numbers is in-sample. Parameters
@@ -23,13 +23,13 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 Level = Literal["sim", "llm"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 SIZES = {"gsm8k": (7473, 1319), "math": (7500, 5000)}
-"""Problems to train and to test on."""
+"""Number of training and of test problems of each data set."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A language model on a data set, with the run from which those of each level start; they set the design and the
-    seed."""
+    """Language model on a data set, with the run from which the runs of each level start. Those runs set the design and
+    the seed."""
 
     model: str
     dataset: str
@@ -38,7 +38,7 @@ class Pair:
 
 
 def _paper(name: str) -> Pair:
-    """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
+    """Return a pair of the paper with its fitted simulation and the run of the model from the hub on one GPU."""
     model, _, dataset = name.partition("-")
     owner, model = _MODELS[model]
     n_train, n_test = SIZES[dataset]
@@ -59,8 +59,8 @@ def _paper(name: str) -> Pair:
 
 
 def _tiny(task: str, rate: float) -> Pair:
-    """2,048 training problems: the largest batch of the experiments is an epoch, and 600 rounds of 32 are nine (in
-    the paper 2,000 are eight and a half)."""
+    """Return a pair of the tiny model on 2,048 training problems: the largest batch of the experiments is an epoch, and
+    600 rounds of 32 are nine (in the paper 2,000 are eight and a half)."""
     run = LLMRun(
         TaskConfig(task, sizes=Sizes(train=2048)),
         Model(TINY, max_response_length=32),
@@ -89,11 +89,11 @@ _MODELS = {
     "llama": ("meta-llama", "Llama-3.2-1B-Instruct"),
     "olmo": ("allenai", "OLMo-2-0425-1B-Instruct"),
 }
-"""Owners and names on the hub."""
+"""Owner and name of each model on the hub."""
 
 
 def _fitted() -> dict[str, tuple[float, dict[str, Any]]]:
-    """Learning rate and fields of the environment of each simulated pair, from assets/pairs.csv (dev/fit.py)."""
+    """Read the learning rate and the environment's fields of each simulated pair from assets/pairs.csv (dev/fit.py)."""
     text = (files("rftlab.studies") / "assets" / "pairs.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
     return {
@@ -112,11 +112,11 @@ PAIRS: dict[str, Pair] = {name: _paper(name) for name in FITTED if "fragile" not
 }
 
 EDGE = 0.004
-"""Damage times the squared rate of a fragile pair: its runs begin to fail at 4 to 16 times its rate."""
+"""Damage times the squared learning rate of a fragile pair: its runs begin to fail at 4 to 16 times its rate."""
 
 
 def _fragile(name: str) -> Pair:
-    """A pair of the paper, fitted again in a world whose runs can fail."""
+    """Return a pair of the paper, fitted again in a simulated environment whose runs can fail."""
     rate, fitted = FITTED[name]
     usual = PAIRS[name.removesuffix("-fragile")]
     assert usual.sim is not None
@@ -134,31 +134,31 @@ def _fragile(name: str) -> Pair:
 
 
 def pair(name: str) -> Pair:
-    """The pair of that name; an unknown name is an error that lists the known ones."""
+    """Return the pair of this name. Raises UserError, which lists the known ones."""
     check_choice("pair", name, (*PAIRS, *FRAGILE))
     return PAIRS[name] if name in PAIRS else FRAGILE[name]
 
 
 def pairs_at(level: Level) -> tuple[str, ...]:
-    """Names of the pairs that a level has."""
+    """Return the names of the pairs that a level has."""
     return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
 
 
 def known_level(name: str) -> Level:
-    """The level of that name; an unknown name is an error that lists the known ones."""
+    """Return the level of this name. Raises UserError, which lists the known ones."""
     check_choice("level", name, LEVELS)
     return next(level for level in LEVELS if level == name)
 
 
 def linear_environment(run: Simulation) -> Linear:
-    """The linear environment of a run, which those of all pairs have. Raises UserError for another."""
+    """Return the linear environment of a run, which every pair has. Raises UserError for another environment."""
     if not isinstance(run.environment, Linear):
         raise UserError(f"environment = {type(run.environment).__name__}; allowed: Linear")
     return run.environment
 
 
 def usual_pairs(level: Level) -> tuple[str, ...]:
-    """The pairs of a study that names none: all that need neither a GPU nor an hour for a cell."""
+    """Return the pairs of a study that names none: all that need neither a GPU nor an hour for a cell."""
     return pairs_at("sim") if level == "sim" else tuple(name for name in pairs_at("llm") if PAIRS[name].model == TINY)
 
 
@@ -169,8 +169,8 @@ def start_at(name: str, level: Literal["llm"]) -> LLMRun: ...
 @overload
 def start_at(name: str, level: Level) -> Simulation | LLMRun: ...
 def start_at(name: str, level: Level) -> Simulation | LLMRun:
-    """The run from which those of a pair start at a level. Raises UserError for an unknown pair or
-    level, and for a pair that the level does not have."""
+    """Return the run from which the runs of a pair start at a level. Raises UserError for an unknown pair or level, and
+    for a pair that the level does not have."""
     check_choice("level", level, LEVELS)
     run = getattr(pair(name), level)
     check(run is not None, f"pair = {name!r} does not run at level {level}; allowed: {', '.join(pairs_at(level))}")
@@ -178,4 +178,4 @@ def start_at(name: str, level: Level) -> Simulation | LLMRun:
 
 
 FRAGILE: dict[str, Pair] = {name: _fragile(name) for name in FITTED if "fragile" in name}
-"""The paper's pairs in worlds whose runs can fail (docs/simulator.md)."""
+"""The paper's pairs in simulated environments whose runs can fail (docs/simulator.md)."""

@@ -1,5 +1,5 @@
-"""On which questions a language model is evaluated: all of them as in the paper, or a part that is always the same,
-with what that leaves open."""
+"""Count the questions on which a language model is evaluated: all, as in the paper, or a fixed part of them, with the
+standard error that a part leaves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,20 +15,20 @@ NAMES = {"train": "training", "test": "unseen"}
 
 
 class QuestionCount(NamedTuple):
-    """Questions of a split that are evaluated, and those there are."""
+    """Number of questions of a split that are evaluated, and of all its questions."""
 
     evaluated: int
     there: int
 
 
 def on_whole_sets(run: LLMRun) -> LLMRun:
-    """The run, evaluated on every training and every unseen question."""
+    """Return the run, evaluated on every training and every unseen question."""
     return replace(run, evaluation=replace(run.evaluation, train_subset=0, test_subset=0))
 
 
 def count_questions(run: LLMRun) -> dict[str, QuestionCount]:
-    """Those of the splits train and test; problems that are left out because their prompts are too long still count.
-    Local files are read for it."""
+    """Count the evaluated questions of train and test, and all of them. Problems that are left out because their
+    prompts are too long still count. Local files are read for it."""
     subsets = run.evaluation.train_subset, run.evaluation.test_subset
     return {
         split: QuestionCount(min(subset or n, n), n)
@@ -42,15 +42,15 @@ def _there(run: LLMRun) -> tuple[int, int]:
         return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
     if (task.source, task.test_source) == (HUB, None):
         return SIZES[task.name]
-    from rftlab.llm.tasks.load import load_task  # pyarrow: not for a command line that is only parsed
+    from rftlab.llm.tasks.load import load_task  # imports pyarrow, which parsing a command line does not need
 
     questions = load_task(task)
     return len(questions["train"]), len(questions["test"])
 
 
 def subset_error(rates: Sequence[float], evaluated: int) -> float:
-    """sqrt(p (1 - p) / n), the largest over Pass@1 rates on n questions: at least the standard error with which each
-    estimates that on all questions.
+    """Return the largest standard error sqrt(p (1 - p) / n) over Pass@1 rates on n questions, an upper bound of the
+    error with which each estimates Pass@1 on all questions.
 
     The score of a question, however many responses it is the mean of, has a variance of p (1 - p) at most. Two right
     and two wrong answers are added to n and p (Agresti and Coull 1998), so that a rate of 0 or 1 has an error too.
@@ -61,7 +61,7 @@ def subset_error(rates: Sequence[float], evaluated: int) -> float:
 
 
 def evaluated_on(run: LLMRun, rates: Mapping[str, Sequence[float]] | None = None) -> str:
-    """The questions of a run in words; with Pass@1 rates by split, the standard error that a part of them leaves."""
+    """Return the evaluated questions of a run in words, and with Pass@1 rates by split the error that a part leaves."""
     parts = []
     for split, (evaluated, there) in count_questions(run).items():
         if evaluated == there:

@@ -1,1 +1,1 @@
-"""The results of runs: endpoints, claims with verdicts, intervals, the reference runs that are shipped."""
+"""Results of runs: endpoints, claims with verdicts, intervals, and the shipped reference runs."""

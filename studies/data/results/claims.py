@@ -1,20 +1,21 @@
-"""The paper's key insights as testable statements, each with verdicts per pair.
+"""Judge the paper's key insights, stated as testable claims, by runs of each pair.
 
 A claim has parts: differences of test Pass@1 with 95% t intervals, measured once per seed (paired, since designs share
 their random numbers). Two verdicts are given, and never mixed:
 
 held to the pair's own published numbers
     A part is reproduced where its interval lies within d ± 0.02 of the difference d that the paper reports for this
-    pair, and above 0 where the claim promises a gain; a part of which it reports no number, as below. This is the only
-    verdict that is called "reproduced".
+    pair, and above 0 where the claim promises a gain. A part without a reported number is judged as below. This is the
+    only verdict that is called "reproduced".
 held to the paper's range
     A part is within it where its interval lies inside the range that the paper gives over its pairs. Pairs and
     quantities without published numbers have this verdict alone.
 
-A verdict fails where an interval lies outside, and is undecided across an edge; a claim holds where all parts do and
-fails where one does. Both stand beside the verdicts of shuffled labels: designs permuted within the pair, SHUFFLES
-times. A verdict that more than half of these reach too says little, and no tally counts it. Intervals are not corrected
-for the number of claims. The paper's own numbers are judged by the same rules. Slacks and thresholds are ours.
+A part fails where its interval lies outside, and is undecided where it contains an edge. A claim holds where all parts
+do and fails where one does. Both verdicts are shown beside those for shuffled labels: designs permuted within the pair,
+SHUFFLES times. A verdict that more than half of the shuffles reach says little, and no tally counts it. Intervals are
+not corrected for the number of claims. The paper's own numbers are judged by the same rules. Slacks and thresholds are
+ours.
 """
 
 from collections.abc import Iterable
@@ -28,15 +29,15 @@ from rftlab.studies.data.results.stats import interval
 from rftlab.studies.data.results.verdicts import Claim, ClaimFinding, Part, joint_verdict, judged, measure
 
 ROUNDING = 0.01
-"""Slack of a range that the paper gives: a difference of two numbers rounded to 0.01."""
+"""Slack of the paper's ranges, which are differences of two numbers rounded to 0.01."""
 SAME = 0.02
-"""Two differences match where they differ by at most this: one standard error of a difference on GSM8K's test set."""
+"""Largest difference of two results that match: one standard error of a difference on GSM8K's test set."""
 STILL = 0.02
-"""A baseline that gains less than this has not moved."""
+"""Gain below which the baseline has not moved a pair."""
 SLIGHT = 0.04
-"""The gain that the paper calls slight, of a pair that the baseline does not move."""
+"""Gain that the paper calls slight, for a pair that the baseline does not move."""
 PACE = 0.5
-"""Correlation from which train and test are said to move together. The paper gives no number."""
+"""Least correlation at which train and test move together. The paper gives no number."""
 
 _CELLS = {e.name: [label(cell) for cell in e.cells] for e in EXPERIMENTS.values()}
 _RAW = label(BASELINE)
@@ -48,7 +49,7 @@ _B512, _B1024, _B2048 = _CELLS["ceiling"][1:]
 
 
 def short_label(cell: str) -> str:
-    """A cell's label without its estimator."""
+    """Return a cell's label without its estimator."""
     return cell.removesuffix("-paper_text").replace("-minimalist", " raw")
 
 
@@ -57,7 +58,7 @@ def _difference(m: Measured, after: str, before: str, low: float, high: float) -
 
 
 def _best_less(m: Measured, cells: Iterable[str], before: str, high: float) -> Part:
-    """The best of several designs less another one; at most `high`."""
+    """Return the claim part that the best of several designs exceeds another one by at most `high`."""
     name, values = m.best(cells)
     values = values - m.of(before) if before in m.cells else values[..., :0]
     return measure(f"{short_label(name)} - {short_label(before)}", values, -np.inf, high, (name, before), tuple(cells))
@@ -86,8 +87,8 @@ def _ceiling(m: Measured) -> list[Part]:
 
 
 def _together(m: Measured) -> list[Part]:
-    """Correlation, over designs and evaluations, of what a run gains on train and on test between two evaluations, each
-    less the mean over designs: that all runs rise is no link between the two."""
+    """Return the part on the correlation, over designs and evaluations, of the gains on train and on test between two
+    evaluations. The mean gain over designs is subtracted: a rise of all runs is no link between the two."""
     name = "correlation of gains on train and test"
     if m.paths is None or m.paths[0].shape[-2] < 2:
         return [measure(name, m.test[..., :0, 0], PACE, np.inf)]
@@ -102,8 +103,8 @@ def _together(m: Measured) -> list[Part]:
 
 
 def _stuck(m: Measured) -> list[Part]:
-    """It is about a pair unless the baseline surely moves it. Where its mean gain is above STILL and its interval is
-    not, whether it is about the pair is open, and so is the verdict."""
+    """Return the part on the gain of the best design of a stuck pair. It applies unless the baseline surely moves the
+    pair. Where the baseline's mean gain is above STILL but its interval is not, the part and the verdict are open."""
     moved, best = interval(m.gain(_RAW, "base")), _best_less(m, m.designs, "base", SLIGHT + ROUNDING)
     values = np.where(np.asarray(moved.value > STILL)[..., None], np.nan, best.values)
     part = measure(best.name, values, best.low, best.high, best.cells, best.among, np.less_equal(moved.low, STILL))
@@ -111,7 +112,7 @@ def _stuck(m: Measured) -> list[Part]:
 
 
 def _within(name: str, statement: str, after: str, before: str, low: float, high: float) -> Claim:
-    """The claim that one design gains between low and high over another, of the paper's rounded numbers."""
+    """Return the claim that one design gains between low and high, rounded numbers of the paper, over another."""
     return Claim(name, statement, lambda m: [_difference(m, after, before, low - ROUNDING, high + ROUNDING)])
 
 
@@ -159,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def judge(curves: pd.DataFrame, pairs: list[str]) -> list[ClaimFinding]:
-    """A finding for every claim and pair. `curves` must hold all seven experiments."""
+    """Return a finding for every claim and pair. `curves` must hold all seven experiments."""
     findings = []
     for name in pairs:
         measured, paper = measure_pair(curves, name), reported_by_paper(name)
@@ -182,8 +183,8 @@ def _find(claim: Claim, name: str, measured: Measured, drawn: Measured, paper: M
 
 
 def _held(claim: Claim, measured: Measured, paper: Measured, told: list[Part]) -> list[Part]:
-    """The parts of a claim, each with what is accepted about the difference that the paper reports for this pair,
-    measured on the same designs; those that it reports none of, against its range."""
+    """Return the parts of a claim with the range accepted around the difference that the paper reports for this pair,
+    measured on the same designs. Parts without a reported difference keep the range of the paper."""
     held = []
     for part, same, one in zip(claim.parts(measured), claim.parts(measured.only(paper.cells)), told, strict=True):
         d = round(float(one.measured.value), 2)

@@ -1,5 +1,5 @@
-"""Tables of final Pass@1 next to published numbers and of the parts of a gain; and Pass@1 of one pair's designs as
-arrays, as it was measured, as the paper reports it, and with designs' labels shuffled."""
+"""Compute tables of final Pass@1 beside published numbers and of the parts of a gain, and arrays of Pass@1 of one
+pair's designs: measured, reported by the paper, or with shuffled labels of designs."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,7 +16,8 @@ from rftlab.studies.data.results.stats import interval, mean
 
 
 def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:
-    """Pass@1 of a pair's finished runs after the last round: one row per seed, one column per cell, `base` among them.
+    """Return Pass@1 of a pair's finished runs after the last round: one row per seed, one column per cell, with `base`
+    among them.
 
     A run that ended early (diverged) has no final value: its entry is nan.
     """
@@ -28,7 +29,7 @@ def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:
 
 
 def endpoint_table(curves: pd.DataFrame, experiments: list[Experiment], pairs: list[str]) -> pd.DataFrame:
-    """One row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference. The base
+    """Return a row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference. The base
     model comes first."""
     rows = []
     for name in pairs:
@@ -67,8 +68,8 @@ def _row(
 
 
 def agreement(endpoints: pd.DataFrame) -> pd.DataFrame:
-    """Mean absolute error against the published endpoints, per data set and split; a cell that several experiments
-    share counts once."""
+    """Return the mean absolute error against the published endpoints, per data set and split; a cell that several
+    experiments share counts once."""
     known = endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
     known = known.assign(dataset=[pair(name).dataset for name in known["pair"]], error=known["difference"].abs())
     return (
@@ -79,8 +80,8 @@ def agreement(endpoints: pd.DataFrame) -> pd.DataFrame:
 
 
 def gains(curves: pd.DataFrame) -> pd.DataFrame:
-    """Test Pass@1 before and after training, and the gain's parts: a row per pair and cell, means over seeds,
-    half-widths of 95% intervals.
+    """Return test Pass@1 before and after training and the gain's parts: a row per pair and cell, with means over seeds
+    and half-widths of 95% intervals.
 
     reasoning: the gain under the flexible rule, which does not ask for the format. format: the rest of the strict
     rule's gain, for answers that were right before. Runs that diverged are left out.
@@ -103,7 +104,7 @@ def gains(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
-    """Means, and the half-width of each; nan with fewer than two seeds."""
+    """Return the mean of each column and the half-width of its 95% interval; nan with fewer than two seeds."""
     columns: dict[str, float] = {}
     for name, values in parts.items():
         known = mean(values)
@@ -112,7 +113,7 @@ def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
 
 
 def gain_table(curves: pd.DataFrame) -> Table:
-    """The parts of `gains` by configuration, for the terminal."""
+    """Return a table of the parts of `gains` by configuration, for the terminal."""
     parts = ("gain", "reasoning", "format")
     table = Table("cell", "strict", "", "flexible", "", *parts, title="gain in test Pass@1, and its parts")
     for row in gains(curves).to_dict("records"):
@@ -130,16 +131,16 @@ MEASURES = {
     "right": "length_right",
     "wrong": "length_wrong",
 }
-"""Columns of `measure_table`, and what they show of the test set."""
+"""Titles of the columns of `measure_table`, and the measures of the test set that they show."""
 
 
 def has_measures(curves: pd.DataFrame) -> bool:
-    """Whether curves have what simulations measure with `evaluation` full."""
+    """Whether curves have the additional columns of simulations with `evaluation` full."""
     return "test_strict_pass_at_256" in curves
 
 
 def measure_table(curves: pd.DataFrame) -> Table:
-    """The policy on the test set before and after training, means over seeds, for the terminal."""
+    """Return a table of the policy on the test set before and after training, means over seeds, for the terminal."""
     table = Table(
         "cell",
         "round",
@@ -158,25 +159,25 @@ SHUFFLES = 200
 
 
 class Measured(NamedTuple):
-    """Pass@1 of one pair's designs, as arrays."""
+    """Arrays of Pass@1 of one pair's designs."""
 
     cells: tuple[str, ...]
-    """Labels of the designs, and `base` last."""
+    """Labels of the designs, with `base` last."""
     test: np.ndarray
-    """After training (..., rows, cells): a row per seed or draw, nan where a run did not finish."""
+    """Test Pass@1 after training (..., rows, cells): a row per seed or draw, nan where a run did not finish."""
     paths: tuple[np.ndarray, np.ndarray] | None = None
-    """Train and test along the runs (..., rows, designs, evaluations); None where ends alone are known."""
+    """Train and test Pass@1 along the runs (..., rows, designs, evaluations); None where only ends are known."""
 
     def of(self, cell: str) -> np.ndarray:
-        """A design's ends (..., rows); none (..., 0) where it is not there."""
+        """Return the ends of a design (..., rows); empty (..., 0) where it is missing."""
         return self.test[..., self.cells.index(cell)] if cell in self.cells else self.test[..., :0, 0]
 
     def gain(self, after: str, before: str) -> np.ndarray:
-        """Difference of two designs by row; none where one is not there."""
+        """Return the difference of two designs' ends by row; empty where a design is missing."""
         return self.of(after) - self.of(before) if {after, before} <= set(self.cells) else self.test[..., :0, 0]
 
     def best(self, cells: Iterable[str]) -> tuple[str, np.ndarray]:
-        """The design with the highest mean and its ends (..., rows); of shuffled labels the name is "best"."""
+        """Return the design with the highest mean and its ends (..., rows); for shuffled labels its name is "best"."""
         known = [cell for cell in cells if cell in self.cells]
         if not known:
             return "best", self.test[..., :0, 0]
@@ -188,18 +189,18 @@ class Measured(NamedTuple):
         return name, np.take_along_axis(values, first[..., None, None], axis=-1)[..., 0]
 
     def only(self, cells: tuple[str, ...]) -> "Measured":
-        """The same with these designs alone, ends alone."""
+        """Return the ends of these designs alone, without paths."""
         kept = tuple(cell for cell in self.cells if cell in cells)
         return Measured(kept, self.test[..., [self.cells.index(cell) for cell in kept]])
 
     @property
     def designs(self) -> tuple[str, ...]:
-        """All but the base model."""
+        """Labels of all designs but the base model."""
         return tuple(cell for cell in self.cells if cell != "base")
 
 
 def measure_pair(curves: pd.DataFrame, pair_name: str) -> Measured:
-    """Arrays of a pair's curves: ends, and paths of the evaluations that all its runs share."""
+    """Return the arrays of a pair's curves: ends, and paths over the evaluations that all its runs share."""
     ends = finals(curves, pair_name, "test")
     designs, own = [cell for cell in ends.columns if cell != "base"], curves[curves["pair"] == pair_name]
     shared = sorted(set.intersection(*(set(rows) for _, rows in own.groupby("cell")["round"])))
@@ -215,8 +216,8 @@ def measure_pair(curves: pd.DataFrame, pair_name: str) -> Measured:
 
 
 def reported_by_paper(pair_name: str, split: str = "test") -> Measured | None:
-    """Return the numbers that the paper reports of a pair on a split; None where there are none. A number is taken as
-    it stands: two equal rows have an interval without width."""
+    """Return the numbers that the paper reports of a pair on a split; None where there are none. Numbers are taken as
+    exact: two equal rows have an interval without width."""
     known = pair(pair_name)
     designs = {label(cell): cell for cell in distinct_cells(list(EXPERIMENTS.values()))} | {"base": None}
     values = {cell: published(known.model, known.dataset, split, design) for cell, design in designs.items()}
@@ -225,8 +226,8 @@ def reported_by_paper(pair_name: str, split: str = "test") -> Measured | None:
 
 
 def shuffled(measured: Measured, seed: int = 0) -> Measured:
-    """The same with designs' labels permuted, SHUFFLES times: a test curve is then another design's, and so are its
-    ends. Train curves stay, so that the link between the two breaks."""
+    """Return the arrays with the labels of designs permuted, SHUFFLES times: a design gets another one's test curve and
+    ends. Train curves stay, so that the link between train and test breaks."""
     count = len(measured.designs)
     # one order for all seeds of a shuffle: seeds share their random numbers, so rows must stay paired
     orders = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (SHUFFLES, 1)), axis=1)

@@ -1,4 +1,4 @@
-"""Measurements of language models alone: where the time and memory of a run went, or would go."""
+"""Tables of the time and memory that runs of language models took or would take."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from rftlab.llm.config import PHASES
 from rftlab.studies.console.table import Column, Table
 
 PLANNED = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update", "sleep": "sleep"}
-"""Phases of a plan in words."""
+"""Names of the phases of a planned run in words."""
 
 
 def has_costs(curves: pd.DataFrame) -> bool:
-    """Whether curves say where time and memory went; those of the shipped reference runs do not."""
+    """Whether curves have the time and memory of each phase; those of the shipped reference runs do not."""
     return f"seconds_{PHASES[0]}" in curves
 
 
 def costs(curves: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of a round and peak megabytes by phase, evaluations spread over the rounds: a row per pair and
+    """Return milliseconds per round and peak megabytes by phase, evaluations spread over the rounds: a row per pair and
     cell, means and maxima over seeds."""
     rows = []
     for (pair, cell), own in curves.groupby(["pair", "cell"], sort=False):
@@ -32,7 +32,7 @@ def costs(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(curves: pd.DataFrame) -> Table:
-    """Milliseconds of `costs` by phase, and the largest memory of any, for the terminal."""
+    """Return a table of milliseconds per round by phase (`costs`) and of the peak memory, for the terminal."""
     phases = (phase.replace("_", " ") for phase in PHASES)
     table = Table("cell", "all", *phases, "peak MB", title="ms per round, by phase")
     for row in costs(curves).to_dict("records"):
@@ -45,8 +45,8 @@ def cost_table(curves: pd.DataFrame) -> Table:
 
 
 def memory_table(memory: MemoryUse, total: bool = True, **layout: Any) -> Table:
-    """Planned GB by part and phase, the phase with most in bold. total: with a last row of all parts. layout: what
-    `Table` takes."""
+    """Return a table of planned GB by part and phase, the phase with most in bold. total: with a last row that sums all
+    parts. layout: arguments of `Table`."""
     phases = (Column(PLANNED[name], style="bold" * (name == memory.peak_phase)) for name in memory.phases)
     table = Table("part", *phases, **layout)
     for part in PARTS:

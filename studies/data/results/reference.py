@@ -1,9 +1,7 @@
-"""Reference runs of language models, which come with the package so that the simulator's report can show them beside
-its own.
+"""Load the reference runs of language models that come with the package, for the simulator's report and comparisons.
 
-Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and single cells of SmolLM2 on two tasks,
-made by `make reference-smollm2`.
-dev/export.py takes them from a results folder.
+They are whole studies of the `tiny` pairs with three seeds, made by `make reference`, and single cells of SmolLM2 on
+two tasks, made by `make reference-smollm2`. dev/export.py takes them from a results folder.
 """
 
 from dataclasses import replace
@@ -25,13 +23,13 @@ REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds;
 
 
 def shipped_runs() -> pd.DataFrame:
-    """All runs, whole studies and single cells, as rows with COLUMNS."""
+    """Return all shipped runs, whole studies and single cells, as rows with COLUMNS."""
     with FILE.open("rb") as file:
         return data_frame(file)
 
 
 def reference() -> Results:
-    """The whole studies among them."""
+    """Return the whole studies among the shipped runs."""
     curves = shipped_runs()
     curves = curves[curves["pair"].isin(usual_pairs("llm"))].reset_index(drop=True)
     last = curves.groupby(["pair", "cell", "seed", "planned_rounds"], sort=False)["round"].max().reset_index()
@@ -43,8 +41,8 @@ def reference() -> Results:
 
 
 def smollm2_points() -> list[RunSpec]:
-    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, on two tasks; sampled by vLLM. On
-    `words` the first two have three seeds and the last two."""
+    """Return the runs of SmolLM2: the baseline, and GRPO at 256 rollouts a round from 32 and from 8 prompts, on two
+    tasks, sampled by vLLM. On `words` the first two have three seeds and the last two."""
     raw = EXPERIMENTS["baseline"].cells[0]
     splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
     words = _points("smollm2-words", (raw, splits[32]), 3) + _points("smollm2-words", (splits[8],), 2)
@@ -52,7 +50,7 @@ def smollm2_points() -> list[RunSpec]:
 
 
 def _points(pair: str, cells: tuple[Design, ...], seeds: int) -> list[RunSpec]:
-    """Designs of a pair, each with seeds 0 .. seeds-1."""
+    """Return the runs of designs of a pair, each with seeds 0 .. seeds-1."""
     start = start_at(pair, "llm")
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     rounds, every = start.design.rounds, start.design.eval_every

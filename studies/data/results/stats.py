@@ -1,5 +1,5 @@
-"""A number with its uncertainty: t intervals of means and of their differences, how many seeds a difference needs, and
-what picking the best cell adds."""
+"""Compute numbers with their uncertainty: t intervals of means and of their differences, the number of seeds that a
+difference needs, and the winner's curse of the best cell."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A number, or an array of them, with a 95% interval; unbounded where nothing says how uncertain it is."""
+    """Number, or array of numbers, with a 95% interval; the interval is unbounded where no spread is known."""
 
     value: Any
     low: Any
@@ -23,19 +23,19 @@ class Estimate(NamedTuple):
 
 
 NONE = Estimate(np.nan, np.nan, np.nan)
-"""Where there is no number."""
+"""Missing number."""
 
 
 class Mean(NamedTuple):
-    """A mean with its standard error and the degrees of freedom behind it (inf where the error is known); nan where
-    nothing tells them."""
+    """Mean with its standard error and the degrees of freedom behind it (inf where the error is known exactly); nan
+    where they are not known."""
 
     value: Any
     error: Any = np.nan
     freedom: Any = np.nan
 
     def interval(self, confidence: float = CONFIDENCE) -> Estimate:
-        """The two-sided t interval."""
+        """Return the two-sided t interval."""
         known = np.isfinite(self.error) & (np.asarray(self.freedom) > 0)
         half = np.where(known, t_errors(np.where(known, self.freedom, 1.0), confidence) * self.error, np.inf)
         ends: Any = (self.value, self.value - half, self.value + half)
@@ -43,18 +43,18 @@ class Mean(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of the interval; nan where there is none."""
+        """Half-width of the 95% interval; nan where it is unbounded."""
         value, _, high = self.interval()
         return high - value if np.isfinite(high) else np.nan
 
     def less(self, other: "Mean") -> "Mean":
-        """The difference to the mean of an independent sample."""
+        """Return the difference to the mean of an independent sample."""
         return weighted_sum([self, other], [1, -1])
 
 
 def weighted_sum(parts: Sequence[Mean], weights: Any) -> Mean:
-    """The sum of means of independent samples, each times its weight, with the degrees of freedom of Welch: each has a
-    variance of its own."""
+    """Return the weighted sum of means of independent samples, with Welch's degrees of freedom, because each sample has
+    a variance of its own."""
     values, errors, freedoms = np.array(parts, dtype=np.float64).T
     # Welch-Satterthwaite: (sum of squared errors)^2 over the sum of their squares by degrees of freedom
     squares = (np.asarray(weights) * errors) ** 2
@@ -64,18 +64,18 @@ def weighted_sum(parts: Sequence[Mean], weights: Any) -> Mean:
 
 
 def t_errors(freedom: Any, confidence: Any = CONFIDENCE) -> Any:
-    """Standard errors in half of a two-sided t interval, as Student's t has them with these degrees of freedom: a
-    number or an array, inf for the normal distribution."""
+    """Return the half-width of a two-sided t interval in standard errors, for degrees of freedom that are a number or
+    an array, inf for the normal distribution."""
     return stdtrit(freedom, (1 + confidence) / 2)
 
 
 def mean(values: Any) -> Mean:
-    """The mean of `values` along their last axis (..., n), nan left out; arrays (...) where there are leading axes.
-    Without an error where there are fewer than two values."""
+    """Return the mean of `values` along their last axis (..., n) without nan; arrays (...) where there are leading
+    axes. The error is nan with fewer than two values."""
     values = np.asarray(values, dtype=np.float64)
     there = np.isfinite(values)
     n = there.sum(axis=-1)
-    # sums by hand: np.nanmean warns where nothing is there
+    # not np.nanmean, which warns where all values are nan
     middle = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
     squares = (np.where(there, values - middle[..., None], 0.0) ** 2).sum(axis=-1)
     freedom = np.maximum(n - 1, 1)
@@ -84,16 +84,16 @@ def mean(values: Any) -> Mean:
 
 
 def interval(values: Any) -> Estimate:
-    """t interval of the mean of `values` (..., n), as `mean` takes them; unbounded with fewer than two. Paired
-    differences go in as one value per seed."""
+    """Return the t interval of the mean of `values` (..., n), as `mean` takes them; unbounded with fewer than two.
+    Paired differences are given as one value per seed."""
     return mean(values).interval()
 
 
 def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
-    """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which
-    is taken as common.
+    """Return the mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within
+    groups, which is taken as common.
 
-    comparisons: how many such intervals are to hold together with 95% confidence (Bonferroni).
+    comparisons: number of such intervals that should hold together with 95% confidence (Bonferroni).
     """
     means, freedom = [float(group.mean()) for group in groups], sum(group.size - 1 for group in groups)
     variance = sum(((group - group.mean()) ** 2).sum() for group in groups) / freedom
@@ -102,20 +102,21 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Estimate:
 
 
 def binomial_error(value: float, n: float) -> float:
-    """Standard error of a share (0 to 1) of n responses; none or all has one too (Agresti and Coull 1998)."""
+    """Return the standard error of a share (0 to 1) of n responses, positive for 0 and 1 too (Agresti and Coull
+    1998)."""
     inner = np.clip(value, 2 / (n + 4), 1 - 2 / (n + 4))
     return float(np.sqrt(inner * (1 - inner) / n))
 
 
 def weighted_quantiles(weights: np.ndarray, values: np.ndarray, parts: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Quantiles (parts,) of values (n,) with weights (n,) that sum to 1, on lines between the values."""
+    """Return quantiles (parts,) of values (n,) with weights (n,) that sum to 1, linear between the values."""
     order = np.argsort(values)
     return np.interp(parts, np.cumsum(weights[order]), values[order])
 
 
 def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
-    """Pooled standard deviation of groups of repeats (n_g >= 2 values), with its interval from the chi-squared
-    distribution."""
+    """Return the pooled standard deviation of groups of repeats (n_g >= 2 values), with its interval from the
+    chi-squared distribution."""
     freedom = sum(len(group) - 1 for group in groups)
     squares = sum(((group - group.mean()) ** 2).sum() for group in groups)
     low, high = (np.sqrt(squares / stats.chi2.ppf((1 + sign * CONFIDENCE) / 2, freedom)) for sign in (1, -1))
@@ -123,7 +124,7 @@ def pooled_deviation(groups: list[np.ndarray]) -> Estimate:
 
 
 def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) -> float:
-    """Chance that a two-sided t test finds a difference of `effect` standard deviations.
+    """Return the chance that a two-sided t test finds a difference of `effect` standard deviations.
 
     Unpaired: `seeds` per arm, standard deviation of one run. Paired (common random numbers): standard deviation of a
     difference.
@@ -137,8 +138,8 @@ def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) 
 
 
 def seeds_needed(sigma: float, difference: float, paired: bool = False) -> int:
-    """Fewest seeds per arm at which a t test at 5% finds `difference` with chance 0.8; sigma as in `power`. More than
-    any run has is a UserError.
+    """Return the fewest seeds per arm at which a t test at 5% finds `difference` with chance 0.8; sigma as in `power`.
+    Raises UserError where more than MANY seeds are needed.
 
     The normal approximation 7.85 sigma^2/difference^2 (twice that unpaired) is one to three seeds too few.
     """
@@ -150,19 +151,19 @@ def seeds_needed(sigma: float, difference: float, paired: bool = False) -> int:
     while power(seeds, difference / sigma, paired) < 0.8:
         low, seeds = seeds, 2 * seeds
         check(seeds <= MANY, f"difference = {difference:g} of sigma = {sigma:g}; allowed: one that {MANY} seeds show")
-    while seeds - low > 1:  # more seeds never find less
+    while seeds - low > 1:  # bisection: power grows with the number of seeds
         middle = (low + seeds) // 2
         low, seeds = (middle, seeds) if power(middle, difference / sigma, paired) < 0.8 else (low, middle)
     return seeds
 
 
 MANY = 1 << 20
-"""Seeds; a difference that needs more is none."""
+"""Largest number of seeds; differences that need more are refused."""
 
 
 @cache
 def expected_maximum(n: int) -> float:
-    """E of the largest of n independent standard normals."""
+    """Return the expected largest of n independent standard normal numbers."""
     check(n >= 1, f"n = {n}; allowed: 1 or more")
     value, _ = integrate.quad(
         lambda x: x * n * stats.norm.pdf(x) * stats.norm.cdf(x) ** (n - 1),
@@ -176,10 +177,10 @@ def expected_maximum(n: int) -> float:
 
 
 def winners_curse(n: int, error: float, spread: float = 0.0) -> float:
-    """By how much the measured value of the best of n cells exceeds its true value, on average.
+    """Return how much the measured value of the best of n cells exceeds its true value on average.
 
-    error: standard error of a cell's measurement; spread: standard deviation of the true values (normal). It is
-    E[max] error^2/sqrt(error^2 + spread^2): all of E[max] error where the cells are equal, less where they differ.
+    error: standard error of a cell's measurement; spread: standard deviation of the true values (normal). It is E[max]
+    error^2/sqrt(error^2 + spread^2): all of E[max] error where the cells are equal, less where they differ.
     """
     total = float(np.hypot(error, spread))
     return 0.0 if total == 0 else expected_maximum(n) * error**2 / total

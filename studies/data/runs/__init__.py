@@ -1,1 +1,1 @@
-"""Runs of a study: points, the store, runners over threads, processes and machines."""
+"""Runs of a study: configurations, the store, and runners over threads, processes and machines."""

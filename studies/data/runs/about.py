@@ -1,4 +1,4 @@
-"""Facts about runs that are recorded beside their results: commit, versions, machine; and those of many together."""
+"""Collect the facts that are recorded beside results: commit, versions and machine of one run or of many."""
 
 import platform
 import subprocess
@@ -27,7 +27,7 @@ PACKAGES = (
 
 @cache
 def commit() -> str:
-    """Commit of the checkout that runs, with + where files differ from it; `unknown` outside a checkout."""
+    """Return the commit of the running checkout, with + where files differ from it; `unknown` outside a checkout."""
     here = Path(__file__).resolve().parents[3]
     try:
         head = subprocess.run(
@@ -43,7 +43,7 @@ def commit() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages in use; `missing` where one is not installed."""
+    """Return the versions of Python and of the packages in use; `missing` where one is not installed."""
     known = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Operating system and processor architecture."""
+    """Return the operating system and processor architecture."""
     return f"{platform.system()} {platform.machine()}"
 
 
@@ -62,8 +62,8 @@ UNKNOWN = "unknown"
 
 
 def provenance(root: Path, points: list[RunSpec]) -> dict[str, str]:
-    """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises
-    store.Damaged."""
+    """Return commit, run time and versions of finished runs by name; where runs differ, every value that occurs. Raises
+    store.DamagedPoint."""
     done = [facts for point in points if (facts := store.read_facts(root, point))]
     versions = [facts["versions"] for facts in done]
     facts_by_name = {"commit": [facts["commit"] for facts in done]}

@@ -1,9 +1,9 @@
-"""Files of a results folder, to which other processes, here or on other machines, may be writing: Parquet, read by the
-thread that asks; what killed processes left half written; and whether the files of a run can be trusted.
+"""Read and check the files of a results folder, to which other processes, here or on other machines, may be writing:
+Parquet tables, sealed JSON files, and half-written files of killed processes.
 
-A thread of pyarrow's that lets go of a Python object after Python has ended aborts the process, and the exit status is
-lost with it. JSON files have a checksum of their facts and of what they are about. Whether facts and tables can be
-those of a configuration finds who forges a checksum.
+Parquet is read in the calling thread: where a thread of pyarrow releases a Python object after Python has ended, the
+process aborts and its exit status is lost. JSON files have a checksum of their facts and of what they are about. A
+forged checksum is noticed because facts and tables must be possible for their configuration.
 """
 
 import contextlib
@@ -32,25 +32,25 @@ from rftlab.studies.data.runs.points import RunSpec
 
 
 def arrow_table(source: bytes | IO[bytes], labels: Sequence[str] = ()) -> pa.Table:
-    """The table that is stored in it; labels: columns that are read as dictionaries. Raises ArrowException, OSError or
-    ValueError where it is damaged."""
+    """Read a Parquet table. labels: columns that are read as dictionaries. Raises ArrowException, OSError or ValueError
+    where it is damaged."""
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     whole = parquet.ParquetFile(file, read_dictionary=list(labels) or None, pre_buffer=False)
     return whole.read(use_threads=False)
 
 
 def data_frame(source: bytes | IO[bytes]) -> pd.DataFrame:
-    """The same as a data frame."""
+    """Read a Parquet table as a data frame; raises as `arrow_table`."""
     return arrow_table(source).to_pandas(use_threads=False)
 
 
 STALE = 3600.0
-"""Seconds after which nobody is still writing: a figure, a table or a curve takes a moment."""
+"""Seconds after which a half-written file is abandoned: writing a figure, a table or a curve takes a moment."""
 
 
 def check_writable(folder: Path) -> None:
-    """Raise UserError unless files can be written into a folder, which is made if new. Half-written files
-    of killed processes are removed."""
+    """Raise UserError unless files can be written into a folder, which is made if it is new. Half-written files of
+    killed processes are removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -71,13 +71,13 @@ SEAL = "sha256"
 
 
 def checksummed(facts: dict[str, Any], of: Any, indent: int | None = 1) -> bytes:
-    """A file with `facts` about `of`, both plain JSON values."""
+    """Return the content of a file with `facts` about `of`, sealed with their checksum; both are plain JSON values."""
     return json.dumps(facts | {SEAL: _sum(facts, of)}, indent=indent).encode()
 
 
 def read_checksummed(path: Path, of: Any) -> dict[str, Any]:
-    """The facts of a file about `of`. Raises OSError where there is none, and ValueError where they cannot be
-    trusted."""
+    """Read the facts of a file about `of`. Raises OSError without the file, and ValueError where its checksum is
+    wrong."""
     facts = read_json(path)
     if not isinstance(facts, dict) or facts.pop(SEAL, None) != _sum(facts, of):
         raise ValueError(f"{path.name} was changed, or is of something else, or of another version of rftlab")
@@ -90,7 +90,7 @@ def _sum(facts: dict[str, Any], of: Any) -> str:
 
 _WHOLE = ("seed", "round", "rollouts", "tokens")
 _ROUNDING = 1e-6
-"""By which a mean of probabilities may be above 1."""
+"""Amount by which a mean of probabilities may exceed 1."""
 
 
 def check_facts(facts: dict[str, Any], point: RunSpec) -> None:
@@ -109,8 +109,8 @@ def check_facts(facts: dict[str, Any], point: RunSpec) -> None:
 
 
 def curve_from(frame: pd.DataFrame, point: RunSpec, diverged_at: int | None) -> Curve:
-    """The curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the run,
-    and its Pass@1 are rates."""
+    """Return the curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the
+    run, and its Pass@1 are rates."""
     _check_columns(frame, Curve._fields, "curve.parquet")
     curve, design = Curve(*(frame[name].to_numpy() for name in Curve._fields)), point.run.design
     _check(
@@ -139,7 +139,7 @@ def _check_rounds(rounds: np.ndarray, design: Design, diverged_at: int | None) -
     until = np.arange(0, last + 1, design.eval_every)
     whole = np.array_equal(rounds, until) or (
         diverged_at is not None and np.array_equal(rounds, until[:-1])
-    )  # the last evaluation may have found it
+    )  # the last evaluation may have noticed the divergence
     _check(
         whole and len(rounds) > 0, f"curve.parquet: rounds must be those from 0 to {last}, every {design.eval_every}"
     )

@@ -1,5 +1,5 @@
-"""Run whatever of a list of points is not in the store yet: simulations in threads (runner.py), language models side by
-side, each in a process of its own: its memory is its own, and one that is killed takes no other with it."""
+"""Run the points of a list that are not in the store yet: simulations in threads (runner.py), language models in a
+process each. A process has its own memory, and one that is killed does not end others."""
 
 import contextlib
 import multiprocessing
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 _TOLD = 0.2
-"""Seconds between two messages of a process."""
+"""Least seconds between two messages of a process."""
 
 
 def count_threads(requested: int) -> int:
-    """Threads to use; 0 asks for all."""
+    """Return the number of threads to use; 0 asks for all."""
     check_threads(requested)
     return requested or available_threads()
 
 
 def find_todo(console: Console, root: Path, points: list[RunSpec], quiet: bool) -> list[RunSpec]:
-    """Those of `points` that are not in the store yet. Raises UserError where they cannot run here."""
+    """Return the points that are not in the store yet. Raises UserError where they cannot run here."""
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
         console.print(f"{len(finished)} of {len(points)} runs are there already")
@@ -51,7 +51,7 @@ def find_todo(console: Console, root: Path, points: list[RunSpec], quiet: bool) 
 
 
 def run_todo(console: Console, root: Path, todo: list[RunSpec], threads: int, quiet: bool) -> None:
-    """Run what `find_todo` found."""
+    """Run the points that `find_todo` returned."""
     threads = count_threads(threads)
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
     with study_progress(console, todo, quiet) as report:
@@ -60,7 +60,7 @@ def run_todo(console: Console, root: Path, todo: list[RunSpec], threads: int, qu
 
 
 def finish_points(console: Console, root: Path, points: list[RunSpec], threads: int, quiet: bool) -> None:
-    """Run whatever of `points` is not in the store yet, on so many threads; 0 asks for all."""
+    """Run the points that are not in the store yet, on so many threads; 0 asks for all."""
     run_todo(console, root, find_todo(console, root, points, quiet), threads, quiet)
 
 
@@ -69,12 +69,12 @@ class _Running:
     point: RunSpec
     process: BaseProcess
     rounds: int = 0
-    """Rounds that its bar knows of."""
+    """Number of rounds that the progress bar has counted."""
 
 
 def run_llm_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
-    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all
-    others ended, where one failed.
+    """Train points side by side on so many threads, each in its folder of the store. Raises UserError, after all others
+    ended, where one failed.
 
     Where one fails before its first round, the waiting runs of its pair are not started.
     """
@@ -102,16 +102,17 @@ def run_llm_points(root: Path, todo: list[RunSpec], threads: int, report: StudyC
 
 
 def ordered(todo: list[RunSpec]) -> list[RunSpec]:
-    """Seed by seed, the longest runs of a seed first, so that cores are busy to the end."""
+    """Return the points seed by seed, the longest runs of a seed first, so that all cores are busy to the end."""
     places = {key: i for i, key in enumerate(dict.fromkeys((point.pair, point.run.seed) for point in todo))}
     return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
 
 
 def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> None:
-    """Train a run in its folder of the store, and declare it finished: the work of a process, whoever started it.
-    Raises UserError where it cannot.
+    """Train a run in its folder of the store, and mark it as finished. Every process that trains runs this. Raises
+    UserError where the folder cannot be written.
 
-    Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
+    The weights are removed, because those of a study would fill any disk; those of a run that diverged stay for
+    inspection.
     """
     from rftlab.llm.rewards.load import rewards_named
     from rftlab.llm.train import train
@@ -126,9 +127,9 @@ def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> No
         about = about_run(began)
         about["seconds"] = max(
             about["seconds"], float(outcome.curve.seconds[-1])
-        )  # those before it was killed and resumed count too
+        )  # the seconds before it was killed and resumed count too
         store.mark_done(root, point, outcome.diverged_at, about)
-    except BrokenPipeError:  # nobody listens any more
+    except BrokenPipeError:  # the parent has ended
         raise
     except OSError as error:
         raise UserError(
@@ -137,17 +138,17 @@ def train_point(root: Path, point: RunSpec, reported: "TrainingCallbacks") -> No
 
 
 def _side_by_side(point: RunSpec, threads: int) -> int:
-    """Runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
+    """Return the number of runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
     compute = point.llm_run.compute
     return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
 
 
 def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tuple[Connection, BaseProcess]:
-    """Start a process that trains; returns the end of a pipe, and the process. `work` is called with the other end and
-    the arguments; the end of the process is the end of the pipe.
+    """Start a process that trains, and return an end of a pipe and the process. `work` is called with the other end and
+    the arguments; the pipe ends when the process does.
 
-    On a CPU all come from one process that has imported the trainer, which takes 6 CPU-seconds. Elsewhere each imports
-    it, because a process that was forked cannot use an accelerator that an import has touched.
+    On a CPU all are forked from one process that has imported the trainer, which takes 6 CPU-seconds. Elsewhere each
+    imports it, because a forked process cannot use an accelerator that an import has touched.
     """
     processes: Any = multiprocessing.get_context("forkserver" if device == "cpu" and _can_fork() else "spawn")
     ours, theirs = processes.Pipe(duplex=False)
@@ -158,7 +159,7 @@ def start_worker(work: Callable[..., None], device: str, *arguments: Any) -> tup
 
 
 def _can_fork() -> bool:
-    """Whether the process is there from which others are forked; it is started by the first call."""
+    """Whether processes can be forked from a server process, which the first call starts."""
     if sys.platform != "linux":  # macOS has libraries that end a process that was forked
         return False
     forkserver.set_forkserver_preload(["rftlab.llm.train"])
@@ -170,7 +171,7 @@ def _can_fork() -> bool:
 
 
 def _begin(work: Callable[..., None], environment: dict[str, str], connection: Connection, *arguments: Any) -> None:
-    """Do the work of a process that the parent ends, in the environment that the parent has now."""
+    """Call `work` in a child process, which only its parent ends, in the environment that the parent has now."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(environment)
@@ -185,8 +186,8 @@ def _start(root: Path, point: RunSpec) -> tuple[Connection, _Running]:
 def _hear(
     root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks
 ) -> tuple[str, bool] | None:
-    """One message of a process, or its end. Where its run failed: why, and whether the other runs of the pair would
-    fail alike (bad input, no GPU, no model)."""
+    """Handle one message of a process, or its end. Where its run failed, return why, and whether the other runs of the
+    pair would fail alike (bad input, no GPU, no model)."""
     run = running[connection]
     try:
         kind, value = connection.recv()
@@ -214,7 +215,7 @@ def _hear(
 
 
 def _work(connection: Connection, root: Path, point: RunSpec) -> None:
-    """Train a run in a child process, which tells its parent how the run goes."""
+    """Train a run in a child process that reports its progress to its parent."""
     from rftlab.llm.train import TrainingCallbacks
 
     last = 0.0

@@ -1,4 +1,4 @@
-"""The limits of a study: threads, seeds, rounds, where it runs, in which order its groups are shown. Light,
+"""Check the limits of a study: threads, seeds and rounds, and whether the trainer is installed. It imports little,
 because the command line is checked with it."""
 
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from typing import Literal
 from rftlab.shared.plumbing.errors import check, check_count
 
 CHANGED_PARTS = ("environment", "optimizer", "sampler")
-"""The parts of a run that a study may change."""
+"""Parts of a run that a study may change."""
 NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
 MAX_THREADS, MAX_SEEDS = 1024, 10_000
 
@@ -32,4 +32,4 @@ def has_llm() -> bool:
 
 
 Order = Literal["worst", "changed", "round"]
-"""The lowest mean rewards first; the prompts whose rewards changed most; or as they were sampled."""
+"""Order of groups: lowest mean reward first, largest change of rewards first, or as they were sampled."""

@@ -1,4 +1,5 @@
-"""A point is one run: a configuration with its seed. Its identity is a hash of everything that its curve depends on."""
+"""Describe points: a point is one run, a configuration with its seed, identified by a hash of everything that its curve
+depends on."""
 
 import hashlib
 import json
@@ -23,53 +24,53 @@ Changes = dict[str, float | str]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run of a pair, simulated or real."""
+    """Point: one run of a pair, simulated or with a language model."""
 
     pair: str
     run: Simulation | LLMRun
 
     @property
     def level(self) -> Level:
-        """The kind of run: `sim` or `llm`."""
+        """Level of the run: `sim` or `llm`."""
         return "llm" if isinstance(self.run, LLMRun) else "sim"
 
     @property
     def simulation(self) -> Simulation:
-        """The run of a simulated point; TypeError of another."""
+        """Run of a simulated point; raises TypeError for a point of level llm."""
         if not isinstance(self.run, Simulation):
             raise TypeError(f"{self.name} is of level {self.level}")
         return self.run
 
     @property
     def llm_run(self) -> LLMRun:
-        """The run of a point of level llm; TypeError of another."""
+        """Run of a point of level llm; raises TypeError for a simulated point."""
         if not isinstance(self.run, LLMRun):
             raise TypeError(f"{self.name} is of level {self.level}")
         return self.run
 
     @property
     def cell(self) -> str:
-        """Label of the design that runs."""
+        """Label of the run's design."""
         return label(self.run.design)
 
     @property
     def name(self) -> str:
-        """The name of the run for readers."""
+        """Name of the run for readers."""
         return f"{self.pair} {self.cell} seed {self.run.seed}"
 
     @property
     def config(self) -> dict:
-        """The canonical configuration, as plain JSON values."""
+        """Canonical configuration, as plain JSON values."""
         return model_config(self.run) if isinstance(self.run, LLMRun) else _simulated_config(self.pair, self.run)
 
     @property
     def id(self) -> str:
-        """Readable label, then the hash that tells points apart."""
+        """Identity of the point: a readable label, then the hash that distinguishes points."""
         return f"{self.cell}-s{self.run.seed}-{hashlib.sha256(canonical(self.config)).hexdigest()[:12]}"
 
     @property
     def cost(self) -> float:
-        """Rough seconds, for the estimate of the time left."""
+        """Rough run time in seconds, for the estimate of the time left."""
         return _llm_cost(self.run) if isinstance(self.run, LLMRun) else _simulated_cost(self.run)
 
 
@@ -87,11 +88,12 @@ LATER: dict[str, dict[str, float | str]] = {
     "design.sampling": {"replayed": 0},
     "design.estimator": {"entropy_target": 0.0, "entropy_step": 0.005},
 }
-"""Fields that came after runs were kept, with the values at which they change nothing."""
+"""Fields that were added after the first runs were stored, with the values at which they change nothing."""
 
 
 def _simulated_config(pair: str, run: Simulation) -> dict:
-    """`kinds` names the classes of unions, whose fields alone may coincide."""
+    """Return the configuration that identifies a simulated run; `kinds` names the classes of unions, whose fields may
+    be equal."""
     estimator = run.design.estimator
     unions = {"environment": run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
     kinds = {name: type(value).__name__ for name, value in unions.items()}
@@ -110,7 +112,7 @@ def _simulated_cost(run: Simulation) -> float:
 
 
 def _llm_cost(run: LLMRun) -> float:
-    """In proportion: sampling, and the passes over what is trained on."""
+    """Return the relative cost of a run of a language model: sampling, and passes over the trained responses."""
     design = run.design
     trained, sampled = design.batch_size * design.rollouts, design.round_rollouts
     return (
@@ -120,13 +122,13 @@ def _llm_cost(run: LLMRun) -> float:
 
 
 def canonical(config: dict) -> bytes:
-    """A configuration as bytes that equal configurations share."""
+    """Return a configuration as bytes, which are the same for equal configurations."""
     return json.dumps(config, sort_keys=True, indent=1, allow_nan=True).encode()
 
 
 def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
-    """Rounds and evaluation interval: the usual ones, or so many rounds with 21 evaluations, or fewer where they do
-    not divide."""
+    """Return rounds and evaluation interval: the usual ones, or so many rounds with 21 evaluations, or with fewer where
+    20 does not divide them."""
     if rounds in (None, usual.rounds):
         return usual.rounds, usual.eval_every
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
@@ -155,7 +157,7 @@ def study_points(
     whole_sets: bool = False,
     changes: Changes | None = None,
 ) -> list[RunSpec]:
-    """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
+    """Return every run of the experiments, pair by pair and seed by seed, each once however many experiments share it.
 
     rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions. changes: see
     `changed`.

@@ -1,4 +1,4 @@
-"""The display of a command while it runs: a bar with the time left, the latest result, remarks."""
+"""Display the progress of a command: a bar with the time left, the latest result, and remarks."""
 
 import math
 import sys
@@ -15,7 +15,7 @@ from rftlab.studies.data.runs.store import Stored
 
 STARTING = "compiling and starting"
 FIRST, EVERY = 10.0, 30.0
-"""Seconds to the first line, and between lines."""
+"""Seconds to the first line of progress, and between lines."""
 
 
 LIVE = {
@@ -26,7 +26,7 @@ LIVE = {
     "zero_signal_fraction": "no signal {:.0%}",
     "tokens_per_second": "{:,.0f} tokens/s",
 }
-"""The text of the bar for each measurement of a round."""
+"""Text of the bar for each measurement of a round."""
 
 
 def live_line(measured: dict[str, float]) -> str:
@@ -36,8 +36,8 @@ def live_line(measured: dict[str, float]) -> str:
 
 
 class Bar(Progress):
-    """A bar that vanishes at the end; where the console is no terminal a line on standard error now and then, so that
-    a log shows that the command lives; nothing where it is quiet."""
+    """Progress bar that vanishes at the end. Without a terminal it prints a line on standard error now and then, so
+    that a log shows that the command is alive; where it is quiet it prints nothing."""
 
     def __init__(self, console: Console, quiet: bool):
         columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
@@ -48,12 +48,12 @@ class Bar(Progress):
         self._start: tuple[float, float] | None = None
 
     def update(self, task_id: TaskID, **fields) -> None:
-        """As rich's, and a line where it is time for one."""
+        """Update the bar as rich does, and print a line of progress when one is due."""
         super().update(task_id, **fields)
         self._tell(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """As rich's, and a line where it is time for one."""
+        """Advance the bar as rich does, and print a line of progress when one is due."""
         super().advance(task_id, advance)
         self._tell(task_id)
 
@@ -69,7 +69,7 @@ class Bar(Progress):
         print(f"rftlab: {done}{self._left(now, part)}: {plain(task.description)}", file=sys.stderr, flush=True)
 
     def _left(self, now: float, part: float) -> str:
-        """How long the rest will take at the pace since the first step, before which code is compiled."""
+        """Return words for the time left at the pace since the first step; code is compiled before it."""
         if self._start is None or part <= self._start[1]:
             return ""
         began, first = self._start
@@ -78,7 +78,8 @@ class Bar(Progress):
 
 @contextmanager
 def study_progress(console: Console, todo: list[RunSpec], quiet: bool):
-    """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
+    """Yield `StudyCallbacks` with a bar that counts estimated seconds of work; remarks are printed even without a
+    bar."""
     with Bar(console, quiet or not todo) as bar:
         task = bar.add_task(STARTING, total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
@@ -110,7 +111,7 @@ def study_progress(console: Console, todo: list[RunSpec], quiet: bool):
 
 @contextmanager
 def step_progress(console: Console, description: str, quiet: bool):
-    """A callable `step(done, total)` that moves a bar."""
+    """Yield a callable `step(done, total)` that moves a bar."""
     with Bar(console, quiet) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

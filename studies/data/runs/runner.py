@@ -1,5 +1,5 @@
-"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models
-in processes (finish.py)."""
+"""Run simulations that are not yet in the store, on all cores, and read finished runs back. Simulations run in threads,
+language models in processes (finish.py)."""
 
 import os
 import time
@@ -43,8 +43,8 @@ def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class StudyCallbacks(NamedTuple):
-    """The callbacks by which a runner reports its progress: a finished point, a part of one (in seconds of cost), what
-    is being done, a remark."""
+    """Callbacks by which a runner reports progress: a finished point, a part of one (in seconds of cost), the current
+    activity, and a remark."""
 
     finished: Callable[[RunSpec, Stored], None]
     advanced: Callable[[float], None]
@@ -53,7 +53,7 @@ class StudyCallbacks(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All curves in long form, and a line for each run that diverged.
+    """Curves of all runs in long form, and a line for each run that diverged.
 
     Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where there are any.
     """
@@ -63,12 +63,12 @@ class Results(NamedTuple):
 
 
 def available_threads() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Worlds:
-    """Worlds by environment, each built once."""
+    """Simulated worlds by environment, each built once."""
 
     def __init__(self) -> None:
         self._worlds: dict[Environment, World] = {}
@@ -84,7 +84,8 @@ class Worlds:
 def split(
     root: Path, points: list[RunSpec], remark: Callable[[str], None]
 ) -> tuple[dict[RunSpec, Stored], list[RunSpec]]:
-    """Finished points with their outcomes, and those to do. A damaged point is named, removed and to be done."""
+    """Return the finished points with their outcomes, and the points to run. A damaged point is named, removed and run
+    again."""
     finished, todo = {}, []
     for point in points:
         try:
@@ -101,11 +102,11 @@ def split(
 
 
 def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallbacks) -> None:
-    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on
+    """Run simulations side by side, each on one thread, and store each as it finishes. Results do not depend on
     `threads`.
 
-    The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as
-    all is compiled. An interrupt, or a store that cannot be written, stops the running ones.
+    The shortest run comes first, for a first result as soon as all code is compiled, then the longest ones, so that
+    none is left alone at the end. An interrupt, or a store that cannot be written, stops the running ones.
     """
     remove_stale(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
@@ -127,8 +128,8 @@ def run_points(root: Path, todo: list[RunSpec], threads: int, report: StudyCallb
 def simulate_point(
     root: Path, point: RunSpec, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never
 ) -> Stored:
-    """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped`
-    says so."""
+    """Simulate a point and store it. Raises UserError where the store cannot be written, and rftlab.sim.run.Stopped
+    where `stopped` returns True."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
         outcome = simulate(
@@ -143,12 +144,12 @@ def simulate_point(
 
 
 def about_run(began: float) -> dict:
-    """Facts that are kept beside a run which began at that time of `time.perf_counter`."""
+    """Return the facts that are kept beside a run which began at that time of `time.perf_counter`."""
     return {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began}
 
 
 def collect(root: Path, points: list[RunSpec]) -> Results:
-    """The curves of finished points. Raises UserError where one is missing or damaged."""
+    """Return the curves of finished points. Raises UserError where one is missing or damaged."""
     frames, diverged = [], []
     for point in points:
         try:
@@ -167,7 +168,7 @@ def collect(root: Path, points: list[RunSpec]) -> Results:
 
 
 def long_form(pair: str, design: Design, curve: Curve, metrics: pd.DataFrame | None) -> pd.DataFrame:
-    """A run as rows of `Results.curves`."""
+    """Return the curve of a run as rows of `Results.curves`."""
     frame = curve.to_frame()
     frame.insert(0, "pair", pair)
     frame.insert(1, "cell", label(design))

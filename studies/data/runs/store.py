@@ -1,4 +1,4 @@
-"""The results store: one folder per run.
+"""Read and write the results store, which has one folder per run.
 
     results/rftlab.json                                  marks the folder as ours
     results/<level>/<pair>/<point-id>/config.json        the canonical configuration
@@ -11,8 +11,8 @@
 A simulated run writes into a scratch folder beside the results and renames it into place, so it appears whole or not at
 all, and of two processes that finish the same point the first one wins. A language model trains in its folder, from
 which it can be resumed; it is finished when done.json is there. Reading verifies the checksums, the configuration, and
-that tables and facts can be those of the run. No link is followed (shared/plumbing/folders.py): what lies in the place
-of a point and is no folder is a damaged point, and above a point it is an error.
+that tables and facts are possible for the run. Links are not followed (shared/plumbing/folders.py): anything but a
+folder in the place of a point is a damaged point, and above a point it is an error.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 
 
 class Stored(NamedTuple):
-    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where
-    there are any."""
+    """Finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where there
+    are any."""
 
     curve: Curve
     diverged_at: int | None
@@ -57,11 +57,11 @@ class Stored(NamedTuple):
 
 
 class DamagedPoint(Exception):
-    """A stored point that cannot be trusted; the message says why."""
+    """Error for a stored point that cannot be trusted; the message says why."""
 
 
 def open_store(root: Path) -> Path:
-    """A results folder, made if new. Raises UserError where it cannot be written or is somebody else's."""
+    """Return a results folder, made if it is new. Raises UserError where it cannot be written or holds other files."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         # listed before the marker is looked for: another process may be making the same folder
@@ -82,7 +82,7 @@ def open_store(root: Path) -> Path:
 
 
 def is_marked(root: Path) -> bool:
-    """Whether `root` says that it is a results folder, of whatever format."""
+    """Whether `root` is marked as a results folder, of any format."""
     return path_kind(root / MARKER) is not None
 
 
@@ -97,14 +97,14 @@ def check_format(root: Path) -> None:
 
 
 def scratch_folder(root: Path) -> Path:
-    """The folder for what is being written, made if new."""
+    """Return the scratch folder for files that are being written, made if it is new."""
     folder = folder_below(root, SCRATCH)
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def point_folder(root: Path, point: RunSpec) -> Path:
-    """Where a point is stored. Raises UserError where that is no place below the results folder."""
+    """Return the folder of a point. Raises UserError where it would not be below the results folder."""
     return below(root, point.level, point.pair, point.id)
 
 
@@ -134,12 +134,12 @@ def write(root: Path, point: RunSpec, outcome: SimulationResult, about: dict) ->
 
 
 def _plain(point: RunSpec) -> dict:
-    """A point's configuration as it comes back from a file: JSON makes lists of tuples."""
+    """Return a point's configuration as it is read back from a file: JSON turns tuples into lists."""
     return json.loads(canonical(point.config))
 
 
 def mark_done(root: Path, point: RunSpec, diverged_at: int | None, about: dict) -> None:
-    """Declare finished what a language model wrote into its folder."""
+    """Mark the run that a language model wrote into its folder as finished."""
     folder = point_folder(root, point)
     sums = {
         f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest()
@@ -158,7 +158,8 @@ def _tables(point: RunSpec) -> tuple[str, ...]:
 
 
 def is_there(root: Path, point: RunSpec) -> bool:
-    """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
+    """Whether a point is finished, or its place is taken by something else; an unfinished run of a language model does
+    not count."""
     folder = point_folder(root, point)
     kind = path_kind(folder)
     return kind is not None and (kind != FOLDER or point.level == "sim" or path_kind(folder / "done.json") is not None)
@@ -180,7 +181,7 @@ def read_facts(root: Path, point: RunSpec) -> dict | None:
 
 
 def read(root: Path, point: RunSpec) -> Stored | None:
-    """A finished point, or None where there is none. Raises DamagedPoint where what is stored cannot be trusted."""
+    """Return a finished point, or None where there is none. Raises DamagedPoint where it cannot be trusted."""
     facts, folder = read_facts(root, point), point_folder(root, point)
     if facts is None:
         return None
@@ -204,7 +205,7 @@ def _table(path: Path, checksum: str) -> pd.DataFrame:
         return data_frame(data)
     except MemoryError:
         raise
-    except Exception as error:  # what reads a forged table raises what its parts raise
+    except Exception as error:  # a forged table can make the reader raise anything
         raise ValueError(f"{path.name} cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
@@ -213,9 +214,10 @@ def _damaged(folder: Path, error: Exception) -> DamagedPoint:
 
 
 def discard(root: Path, point: RunSpec) -> None:
-    """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
+    """Remove a damaged point as a whole, so that it can be run again; nothing happens where another process just did
+    so.
 
-    A language model's run loses only the mark that it is finished: its last checkpoint has all that was measured, and
+    The run of a language model loses only the mark that it is finished: its last checkpoint has all measurements, and
     writes the tables again.
     """
     folder = point_folder(root, point)
@@ -223,7 +225,7 @@ def discard(root: Path, point: RunSpec) -> None:
         for name in ("done.json", "config.json"):
             remove(folder / name)
         return
-    # renamed before it is removed: nobody sees half of a point, nor removes what was written anew
+    # renamed before it is removed: no process sees half of a point, nor removes one that was written again
     away = Path(tempfile.mkdtemp(dir=scratch_folder(root)))
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, away / "damaged")

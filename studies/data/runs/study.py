@@ -1,4 +1,4 @@
-"""The request of a study, and its record in a results folder."""
+"""Describe the request of a study, and read and write its record in a results folder."""
 
 import hashlib
 from pathlib import Path
@@ -16,43 +16,44 @@ from rftlab.studies.data.runs.points import Changes, RunSpec, canonical, changed
 
 
 class Study(NamedTuple):
-    """The request of a study; kept in the results folder so that the report can be made again."""
+    """Request of a study, kept in the results folder so that the report can be made again."""
 
     level: Level
     pairs: list[str]
     seeds: int
     rounds: int | None
-    """None: each pair's own."""
+    """Number of rounds of every run; None for each pair's own."""
     whole_sets: bool = False
     """Whether language models are evaluated on all questions, as in the paper."""
     changes: Changes | None = None
-    """The settings that differ from each pair's; None: none."""
+    """Settings that differ from those of each pair; None where no setting does."""
 
     @property
     def changed(self) -> str:
-        """These in words; empty where nothing is changed."""
+        """Changed settings in words; "" where nothing is changed."""
         return ", ".join(f"{name} = {value}" for name, value in (self.changes or {}).items())
 
     def folder(self, root: Path) -> Path:
-        """Results folder of the study: `root`, or a folder below it that only studies with the same changes share."""
+        """Return the results folder of the study: `root`, or with changed settings a folder below it for these
+        changes."""
         if not self.changes:
             return root
         return folder_below(root, f"changed-{hashlib.sha256(canonical(self.changes)).hexdigest()[:8]}")
 
     def points(self) -> list[RunSpec]:
-        """Every run of the study."""
+        """Return every run of the study."""
         return study_points(
             list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets, self.changes
         )
 
 
 def study_path(root: Path, level: Level) -> Path:
-    """Where a results folder keeps what its study of a level was asked for."""
+    """Return the file in which a results folder keeps the request of its study of a level."""
     return root / f"study-{level}.json"
 
 
 def has_study(root: Path, level: Level) -> bool:
-    """Whether a results folder has one, or what should be one."""
+    """Whether a results folder has the record of a study of a level, readable or not."""
     return path_kind(study_path(root, level)) is not None
 
 
@@ -64,7 +65,7 @@ def checked_study(
     whole_sets: bool = False,
     changes: Changes | None = None,
 ) -> Study:
-    """A checked study; no pairs: the level's usual ones."""
+    """Return a study whose settings were checked; without pairs, one of the level's usual pairs. Raises UserError."""
     pairs = pairs or list(usual_pairs(level))
     for name in pairs:
         changed(start_at(name, level), changes or {})
@@ -78,16 +79,16 @@ def checked_study(
 
 
 def write_study(root: Path, study: Study) -> None:
-    """Note in a results folder what was asked for."""
+    """Write the request of a study into a results folder."""
     facts = study._asdict()
-    if not study.changes:  # as records were before studies could be changed
+    if not study.changes:  # keeps the record equal to those from before studies could change settings
         del facts["changes"]
     write_file(study_path(root, study.level), checksummed(facts, study.level))
 
 
 def read_study(root: Path, level: Level) -> Study:
-    """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none
-    or it is not readable."""
+    """Return the study of a level that a results folder holds. Raises UserError, which names the file, where there is
+    none or it is not readable."""
     store.check_format(root)
     manifest = study_path(root, level)
     try:
@@ -101,7 +102,7 @@ def read_study(root: Path, level: Level) -> Study:
 
 
 def _check_kinds(study: Study, level: Level) -> None:
-    """Raise UserError where a field of a file's study cannot be what `reproduce` wrote."""
+    """Raise UserError where a field of a stored request cannot be one that `reproduce` wrote."""
     check(study.level == level, f"level; allowed: {level}")
     check(
         isinstance(study.pairs, list) and all(isinstance(name, str) for name in study.pairs),

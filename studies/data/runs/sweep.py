@@ -1,4 +1,4 @@
-"""Simulated runs of several designs and seeds as a data frame: the way from Python that needs no results folder."""
+"""Simulate several designs and seeds from Python, without a results folder, and return a data frame."""
 
 import math
 import sys
@@ -26,20 +26,20 @@ from rftlab.studies.data.runs.runner import Worlds, available_threads, workers
 
 Values = Mapping[str, Any]
 MOST = 100_000
-"""Combinations of a grid."""
+"""Largest number of combinations of a grid."""
 _TAKEN: dict[Any, tuple[Any, str]] = {
     int: (int, "a whole number"),
     float: (int | float, "a number"),
     Estimator: (str | Estimator, "an estimator, or its name"),
 }
-"""The values that a field of a kind takes, and their description."""
+"""Types of values that a field of a type takes, and their description."""
 EVERY = 5.0
 """Seconds between two lines of progress."""
 
 
 def _columns(start: Any, given: Values, what: str) -> dict[str, list[Any]]:
-    """Values by name of the field, one or several, those of NumPy as Python's. Raises UserError for what can be no
-    value of it."""
+    """Return the given values as a list for each field, NumPy's scalars as Python's. Raises UserError for a value that
+    the field cannot take."""
     check(isinstance(given, Mapping), f"{what} is a {type(given).__name__}; allowed: names of fields and their values")
     kinds, columns = get_type_hints(type(start)), {}
     for name, values in given.items():
@@ -55,7 +55,7 @@ def _columns(start: Any, given: Values, what: str) -> dict[str, list[Any]]:
 
 
 def _check_kind(name: str, value: Any, kind: Any) -> None:
-    """Raise UserError for a value of another kind than the field's."""
+    """Raise UserError for a value of another type than the field's."""
     taken, said = _TAKEN.get(kind, (kind, getattr(kind, "__name__", "")))
     fits = not isinstance(kind, type) or (isinstance(value, taken) and isinstance(value, bool) == (kind is bool))
     check(fits, f"{name} = {value!r:.60}; allowed: {said}")
@@ -68,7 +68,8 @@ def _combinations(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 def grid_runs(
     start: Simulation, design: Values | None, environment: Values | None
 ) -> list[tuple[Simulation, dict[str, Any]]]:
-    """The runs of a grid, without seeds, and what each row says of them; the fields that vary last change first.
+    """Return the runs of a grid, without seeds, and the values that describe each; the fields given last change
+    fastest.
 
     `rounds` alone keeps the evaluations: where `eval_every` does not divide it, a run is evaluated at its end.
     """
@@ -88,7 +89,7 @@ def grid_runs(
 
 
 def _words(value: Any) -> Any:
-    """A value as a table shows it: one that is a configuration in words."""
+    """Return a value as a table shows it: a configuration becomes words."""
     if isinstance(value, int | float | str):
         return value
     knobs = [f"{knob.path.removeprefix('.')} {knob.value}" for knob in changed_knobs(value, type(value)(), "")]
@@ -96,7 +97,8 @@ def _words(value: Any) -> Any:
 
 
 def progress_lines() -> Callable[[int, int], None]:
-    """Progress as lines on standard error, where nothing can be drawn over: the first run, then every few seconds."""
+    """Return a callable that prints progress as lines on standard error: after the first run, then every few
+    seconds."""
     began, told = time.monotonic(), 0.0
 
     def tell(done: int, total: int) -> None:
@@ -123,18 +125,18 @@ def sweep(
     design: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
-    """The runs of `start` with each of the designs and the seeds 0 .. N-1: one row per run and evaluation, in that
-    order.
+    """Simulate `start` with each of the designs and the seeds 0 .. N-1, and return one row per run and evaluation, in
+    that order.
 
-    start: by default the simulated pair qwen-gsm8k. designs: whole designs. Or design, environment: values, one or
-    several, of fields of the design (estimators by name too) and of the environment; every combination runs:
+    start: by default the simulated pair qwen-gsm8k. designs: whole designs. In their place design, environment: one or
+    several values of fields of the design (estimators by name too) and of the environment; every combination runs:
     `sweep(design={"rollouts": [2, 8], "estimator": ["rloo", "grpo"]}, environment={"style_tokens": [0, 15]})`.
 
     Columns: for designs cell, the design's label; batch_size, rollouts (of each context) and estimator; the fields that
     are given; those of `Curve`, with rollouts_total and tokens_total for what was sampled so far; and diverged_at, nan
-    where the run came to its end.
-    Designs share their random numbers seed by seed, so compare them seed by seed. threads: 0 means all cores, results
-    do not depend on it. progress: is told the runs done and the number of runs; True prints lines.
+    where the run did not diverge.
+    Designs share their random numbers seed by seed, so compare them seed by seed. threads: 0 means all cores; results
+    do not depend on it. progress: a function of the runs done and the number of runs; True prints lines.
     """
     for name, number, least in (("seeds", seeds, 1), ("threads", threads, 0)):
         check(isinstance(number, int), f"{name} = {number!r}; allowed: a whole number, {least} or more")
@@ -169,7 +171,7 @@ def sweep(
 
 
 def _rows(run: Simulation, said: dict[str, Any] | None, result: SimulationResult) -> pd.DataFrame:
-    """Rows of a run with a column for each field that varies, and always batch_size, rollouts (of a context) and
+    """Return the rows of a run with a column for each varied field, and always batch_size, rollouts (of a context) and
     estimator; rollouts sampled so far are `rollouts_total`, tokens `tokens_total`."""
     frame, ended, design = result.curve.to_frame(), result.diverged_at, run.design
     frame = frame if result.metrics is None else frame.merge(result.metrics, on=["seed", "round"])

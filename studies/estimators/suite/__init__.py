@@ -1,1 +1,1 @@
-"""A profile of an estimator: tasks that each isolate one difficulty, scored between two frozen anchors."""
+"""Suite of tasks that profiles an estimator: each isolates one difficulty and is scored between two frozen anchors."""

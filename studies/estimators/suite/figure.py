@@ -1,4 +1,4 @@
-"""The profile of estimators: their score on each task, over those of the table of record."""
+"""Draw the profile of estimators: their score on each task, over the scores of the table of record."""
 
 import numpy as np
 import pandas as pd
@@ -21,16 +21,16 @@ from rftlab.studies.report.chart import (
 )
 
 LOWEST, HIGHEST = -0.6, 1.2
-"""Ends of the axis of scores; what lies beyond stands at the edge."""
+"""Ends of the axis of scores; scores beyond are drawn at the edge."""
 SPREAD = 0.3
-"""How far from a task's line its marks stand at most."""
+"""Largest distance of a mark from its task's line."""
 MOST = 8
-"""Estimators with a colour and a place in the legend."""
+"""Largest number of estimators with a colour and a place in the legend."""
 
 
 def suite_profile(tasks: pd.DataFrame, known: pd.DataFrame) -> Drawn:
-    """Rows of `rftlab.studies.estimators.suite.scores.profile` over those of the record: at the fixed rate with 95%
-    intervals, and at the best of three rates."""
+    """Draw the scores of `rftlab.studies.estimators.suite.scores.profile` over those of the record: at the fixed rate
+    with 95% intervals, and at the best of three rates."""
     shown = list(dict.fromkeys(tasks["estimator"]))[:MOST]
     order = [task for task in TASKS if task in set(tasks["task"])]
     parts = [("fixed rate", lambda rows: rows[rows["rate"] == FIXED]), ("best of three rates", best_rows)]
@@ -60,5 +60,5 @@ def _panel(title: str, tasks: pd.DataFrame, known: pd.DataFrame, shown: list[str
 
 
 def _marks(rows: pd.DataFrame, places: dict[str, int], shift: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and places of rows, within the axis."""
+    """Return the scores, clipped to the axis, and the places of rows."""
     return np.clip(rows["score"].to_numpy(), LOWEST, HIGHEST), rows["task"].map(places).to_numpy() + shift

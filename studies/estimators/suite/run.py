@@ -1,4 +1,4 @@
-"""Run the suite: what is missing in the store, estimator by estimator, and write and show what came out."""
+"""Run the suite for estimators, skipping runs that the store has, and write and show the results."""
 
 import json
 import time
@@ -40,14 +40,14 @@ from rftlab.studies.estimators.suite.tasks import FIXED, RATES, TASKS, VERSION, 
 REFERENCE = "rloo"
 FOLDER = "suite"
 FEW = 4
-"""Estimators whose scores on each task stand in the terminal."""
+"""Largest number of estimators whose scores on each task are shown in the terminal."""
 
 
 def planned_runs(
     card: Card, seeds: int | None, tasks: Sequence[str]
 ) -> Iterator[tuple[str, float, int, RunSpec | str]]:
-    """Every run of an estimator, or why there is none, behind its task, rate and seed. They come seed by seed, so that
-    one that is stopped has some of each task."""
+    """Yield task, rate and seed of every run of an estimator with the run, or with the reason why it cannot run. Runs
+    come seed by seed, so that a stopped suite has some of each task."""
     for seed in range(max(seeds or TASKS[name].seeds for name in tasks)):
         for name in tasks:
             task = TASKS[name]
@@ -71,10 +71,10 @@ def run_cells(
     quiet: bool = True,
     worlds: Worlds | None = None,
 ) -> pd.DataFrame:
-    """Cells of an estimator, with what is not in the store `root` run first: columns KEYS, value, note.
+    """Return the cells of an estimator, after running those that the store `root` lacks: columns KEYS, value, note.
 
-    A run that diverges or fails has the value of the untrained policy and a note, one that cannot be no value and a
-    note. Cells that are not done after so many minutes are left out; the same call does them later.
+    A run that diverges or fails has the value of the untrained policy and a note. A run that is impossible has no value
+    and a note. Cells that are not done after so many minutes are left out; the same call does them later.
     """
     cells = list(planned_runs(card, seeds, tasks))
     wanted = [run for *_, run in cells if isinstance(run, RunSpec)]
@@ -114,14 +114,14 @@ def run_cells(
 
 
 class SuiteResult(NamedTuple):
-    """The results of the suite for estimators."""
+    """Results of the suite for estimators."""
 
     cells: pd.DataFrame
-    """A row for each run: estimator, task, rate (a multiple of the task's), seed, value, note."""
+    """Table with a row for each run: estimator, task, rate (a multiple of the task's), seed, value, note."""
     tasks: pd.DataFrame
-    """A row for each estimator, task and rate, as of `rftlab.studies.estimators.suite.scores.profile`."""
+    """Table of `rftlab.studies.estimators.suite.scores.profile`, with a row for each estimator, task and rate."""
     summary: pd.DataFrame
-    """A row for each estimator: means over tasks with intervals, and its two worst tasks."""
+    """Table with a row for each estimator: means over tasks with intervals, and its two worst tasks."""
 
     def __str__(self) -> str:
         names = list(self.summary["estimator"])
@@ -139,7 +139,7 @@ def suite(
     """Run the suite for an estimator and a reference, as `rftlab suite` does.
 
     estimator, reference: a name of `rftlab estimators`, an `rl.Estimator`, a function, or "FILE.py:FUNCTION". seeds:
-    of each task; its own number, 10 or 20, where left out. results: the folder that keeps finished runs. threads: 0
+    number for each task; the task's own, 10 or 20, where None. results: the folder that keeps finished runs. threads: 0
     means all cores. Raises UserError.
     """
     console, root, worlds = Console(quiet=True), open_store(Path(results)), Worlds()
@@ -152,7 +152,7 @@ def suite(
 def run_suite(
     console: Console, root: Path, names: Sequence[str], seeds: int | None, minutes: float, threads: int, quiet: bool
 ) -> Path:
-    """Finish the runs of estimators, show tables, and write them to root/suite; returns that folder."""
+    """Finish the runs of estimators, show tables, and write them to root/suite. Returns that folder."""
     from rftlab.studies.estimators.suite.figure import suite_profile
     from rftlab.studies.report.draw import save_chart
 
@@ -208,7 +208,7 @@ def _show(console: Console, result: SuiteResult) -> None:
 
 
 def _cells(fixed: pd.DataFrame, best: pd.DataFrame, key: tuple[str, str]) -> str:
-    """The scores of an estimator on a task; empty where it was stopped before."""
+    """Return the scores of an estimator on a task as text; "" where the suite was stopped before."""
     if key not in fixed.index:
         return ""
     row = fixed.loc[key]

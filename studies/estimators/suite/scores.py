@@ -1,12 +1,12 @@
-"""From runs to scores: cells, anchors, means over tasks with intervals, differences by seed, and what they say.
+"""Compute scores from runs: cells, anchors, means over tasks with intervals, and differences by seed.
 
-A cell is the mean of a task's metric on an even grid of rollouts up to the task's budget: whoever samples more has
-trained less by then. A score puts it between two anchors, 0 the untrained policy and 1 a run with 16 times the
-rollouts (at most 256 of a context) at its best rate, without lag or noise in the rewards. Scores are not clipped: below
-0 training did harm.
+A cell is the mean of a task's metric on an even grid of rollouts up to the task's budget, so a design that samples more
+has trained less at the same place. A score relates it to two anchors: 0 is the untrained policy, and 1 a run with 16
+times the rollouts (at most 256 of a context) at its best rate, without lag or noise in the rewards. Scores are not
+clipped: below 0 training did harm.
 
-Intervals are over seeds within tasks; tasks are not a sample. A bootstrap of few seeds, as rliable has it, is too
-narrow: its 95% intervals of a mean over 19 tasks hold the truth in 85% of cases with three seeds, and never with one.
+Intervals are over seeds within tasks; tasks are not a sample. A bootstrap of few seeds, as in rliable, is too narrow:
+its 95% intervals of a mean over 19 tasks contain the true mean in 85% of cases with three seeds, and never with one.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from rftlab.studies.data.results.stats import Estimate, Mean, interval, mean, po
 from rftlab.studies.estimators.suite.tasks import ASSETS, DESIGN, FIXED, PARTS, PASS_AT_1, TASKS, VERSION, SuiteTask
 
 CANNOT = "cannot run"
-"""Beginning of the note on a task where an estimator cannot run; that task is left out of its mean."""
+"""Beginning of the note on a task where an estimator cannot run; its mean leaves this task out."""
 KEYS = ["estimator", "task", "rate", "seed"]
 
 
 @cache
 def anchors() -> dict[str, tuple[float, float]]:
-    """By task of this version of the suite: the metric of the untrained policy, and the cell of the run with many
-    rollouts."""
+    """Return both anchors of each task of this version: the untrained policy's metric, and the cell of the run with
+    many rollouts."""
     with (ASSETS / "suite_anchors.csv").open() as file:
         table = pd.read_csv(file)
     rows = table[table["version"] == VERSION].itertuples()
@@ -36,27 +36,27 @@ def anchors() -> dict[str, tuple[float, float]]:
 
 @cache
 def suite_record() -> pd.DataFrame:
-    """The table of record that comes with rftlab: rows as of `profile`, with the `version`."""
+    """Return the table of record that comes with rftlab: rows as of `profile`, with the `version`."""
     with (ASSETS / "suite_record.csv").open() as file:
         table = pd.read_csv(file).fillna({"note": ""})
     return table[table["version"] == VERSION]
 
 
 def task_budget(task: SuiteTask) -> int:
-    """Rollouts that a task grants."""
+    """Return the number of rollouts that a task grants."""
     size = DESIGN | task.design
     return size["rounds"] * size["batch_size"] * size["rollouts"]
 
 
 def cell(task: SuiteTask, curve: Any, metrics: pd.DataFrame | None, rollouts: int) -> float:
-    """Mean of the task's metric on the grid of rollouts, on lines between evaluations."""
+    """Return the mean of the task's metric on the grid of rollouts, linear between evaluations."""
     values = getattr(curve, PASS_AT_1) if metrics is None else metrics[task.metric]
     return float(np.interp(np.linspace(0, rollouts, PARTS + 1), curve.rollouts, values).mean())
 
 
 def cell_value(name: str, outcome: Any) -> tuple[float, str]:
-    """Return the cell of a stored run of a task, and what went wrong. A run that failed or diverged has the value of
-    the untrained policy, and one that cannot be has none."""
+    """Return the cell of a task's run, and a note where it did not end. A run that failed or diverged has the value of
+    the untrained policy, and an impossible one has nan."""
     if isinstance(outcome, str):
         return np.nan if outcome.startswith(CANNOT) else anchors()[name][0], outcome
     if outcome.diverged_at is not None:
@@ -65,14 +65,14 @@ def cell_value(name: str, outcome: Any) -> tuple[float, str]:
 
 
 def scored(cells: pd.DataFrame) -> pd.DataFrame:
-    """Cells (columns KEYS, value, note) with the column `score`."""
+    """Return cells (columns KEYS, value, note) with the column `score`."""
     known = anchors()
     zero, one = (cells["task"].map(lambda name, i=i: known[name][i]) for i in (0, 1))
     return cells.assign(score=(cells["value"] - zero) / (one - zero))
 
 
 def samples(cells: pd.DataFrame, name: str) -> dict[str, dict[float, np.ndarray]]:
-    """Scores (seeds,) of an estimator by task and rate, in the order of seeds."""
+    """Return the scores (seeds,) of an estimator by task and rate, in the order of seeds."""
     own = scored(cells[cells["estimator"] == name]).dropna(subset="score").sort_values("seed")
     return {
         task: {float(rate): part["score"].to_numpy() for rate, part in rows.groupby("rate")}
@@ -81,13 +81,13 @@ def samples(cells: pd.DataFrame, name: str) -> dict[str, dict[float, np.ndarray]
 
 
 def best_rate(rates: dict[float, np.ndarray]) -> float:
-    """The rate with the highest mean."""
+    """Return the rate with the highest mean score."""
     return max(rates, key=lambda rate: (rates[rate].mean(), -rate))
 
 
 def profile(cells: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each estimator, task and rate that it can run: seeds, mean cell, mean score with half of its 95%
-    interval, and what went wrong."""
+    interval, and a note on runs that failed."""
     rows = []
     for keys, part in scored(cells).dropna(subset="score").groupby(["estimator", "task", "rate"], sort=False):
         _, low, high = interval(part["score"].to_numpy())
@@ -98,19 +98,20 @@ def profile(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Of the rows of `profile`, that of the best rate of each estimator and task."""
+    """Return the rows of `profile` with the best rate of each estimator and task."""
     return table.loc[table.groupby(["estimator", "task"], sort=False)["score"].idxmax()]
 
 
 def mean_over_tasks(tasks: list[np.ndarray]) -> Mean:
-    """Mean over tasks of their mean scores (seeds,); its interval is over seeds, and there is none with one seed."""
+    """Return the mean over tasks of their mean scores (seeds,), with an interval over seeds unless there is only
+    one."""
     return weighted_sum([mean(values) for values in tasks], np.full(len(tasks), 1 / len(tasks)))
 
 
 def summary(cells: pd.DataFrame, tasks: Sequence[str] = tuple(TASKS)) -> pd.DataFrame:
     """Return a row for each estimator: the mean over `tasks` at the fixed and at the best rate, with intervals, the
-    number of these tasks, and the two worst at the fixed rate. Tasks where it cannot run are left out; without a run of
-    each other task it has no mean."""
+    number of these tasks, and the two worst at the fixed rate. Tasks where it cannot run are left out. Without a run of
+    every other task it has no mean."""
     rows = []
     for name in dict.fromkeys(cells["estimator"]):
         by_task = samples(cells, name)
@@ -138,8 +139,8 @@ def left_out(cells: pd.DataFrame, name: str) -> dict[str, str]:
 
 
 def against(cells: pd.DataFrame, name: str, reference: str) -> dict[str, Estimate]:
-    """By task, the difference of scores from those of a reference at the fixed rate, by seed, with 95% intervals that
-    hold together for all tasks (Bonferroni); tasks with fewer than two common seeds are left out."""
+    """Return by task the difference of scores from those of a reference at the fixed rate, by seed, with 95% intervals
+    that hold together for all tasks (Bonferroni). Tasks with fewer than two common seeds are left out."""
     wide = scored(cells[cells["rate"] == FIXED]).pivot(index=["task", "seed"], columns="estimator", values="score")
     by_task = dict(list((wide[name] - wide[reference]).dropna().groupby("task")))
     several = {task: by_task[task].to_numpy() for task in TASKS if task in by_task and len(by_task[task]) > 1}
@@ -147,7 +148,7 @@ def against(cells: pd.DataFrame, name: str, reference: str) -> dict[str, Estimat
 
 
 def said(cells: pd.DataFrame, name: str, reference: str) -> str:
-    """In a sentence, what an estimator is sensitive to beside a reference."""
+    """Return a sentence about the tasks where an estimator is above or below a reference."""
     rows = against(cells, name, reference)
     if not rows:
         return f"{name} beside {reference}: nothing can be said, because no task has two seeds of both."

@@ -1,5 +1,5 @@
-"""The estimators that the suite takes, and submissions of results that others may check: a JSON with the version, a
-hash of the estimator, seeds and all cells."""
+"""Find the estimators that the suite takes, and make and check submissions of results: a JSON with the version, a hash
+of the estimator, seeds and all cells."""
 
 import hashlib
 from dataclasses import asdict
@@ -27,12 +27,12 @@ from rftlab.studies.estimators.suite.scores import cell_value, summary
 from rftlab.studies.estimators.suite.tasks import RATES, TASKS, VERSION, task_design, task_point
 
 CHECKED = 3
-"""Cells of a submission that the checker runs again."""
+"""Number of cells of a submission that the checker runs again."""
 
 
 def find_card(named: Any) -> Card:
-    """The card of a name, of FILE.py:FUNCTION, of a function or of an estimator; a function without a decorator is an
-    advantage where it takes rewards, or rewards and pool, and a surrogate where it takes three arguments. Raises
+    """Return the card of a name, of FILE.py:FUNCTION, of a function or of an estimator. A function without a decorator
+    is an advantage where it takes rewards, or rewards and pool, and a surrogate where it takes three arguments. Raises
     UserError."""
     if isinstance(named, Estimator):
         return Card(name="estimator", title="", family="", source="", estimator=named)
@@ -52,17 +52,17 @@ def find_card(named: Any) -> Card:
 
 
 def _shipped(name: str) -> Card:
-    preset(name)  # says what is allowed, and takes the identities of functions
+    preset(name)  # raises UserError for an unknown name, and records the identities of functions
     return CARDS[find_name(name)]
 
 
 def suite_names() -> list[str]:
-    """All cards that have an estimator."""
+    """Return the names of all cards that have an estimator."""
     return [name for name, card in CARDS.items() if card.estimator is not None]
 
 
 def card_hash(card: Card) -> str:
-    """SHA-256 of all that the suite takes from a card, the identity of a custom function included."""
+    """Return the SHA-256 of all settings that the suite takes from a card, with the identity of a custom function."""
     e = card.estimator
     assert e is not None
     facts: dict[str, Any] = {"kinds": [type(e.surrogate).__name__, type(e.mask).__name__], "estimator": asdict(e)}
@@ -82,8 +82,8 @@ def submission(card: Card, cells: pd.DataFrame) -> dict[str, Any]:
 
 
 def check_submission(console: Console, path: Path, named: str | None = None) -> int:
-    """Run three random cells of a submission again. Returns 1 where one differs; raises UserError for what is none, of
-    another version, or of another estimator."""
+    """Run three random cells of a submission again. Returns 1 where one differs, else 0. Raises UserError where the
+    file is not a submission, or belongs to another version or estimator."""
     try:
         known = read_json(path)
         cells = [(str(t), float(r), int(s), float(v)) for t, r, s, v, note in known["cells"] if note == ""]

@@ -1,8 +1,8 @@
-"""The tasks of the suite, from their one table, and the runs that a task asks of an estimator.
+"""Read the tasks of the suite from their table, and build the runs of an estimator on a task.
 
 The meaning of a score depends on every number of `studies/assets/suite_tasks.csv`, and on the anchors in
-`suite_anchors.csv`, which `python -m dev.suite anchors` makes. A change to a task is another `VERSION`, whose results
-never mix with others.
+`suite_anchors.csv`, which `python -m dev.suite anchors` makes. A change to a task needs a new `VERSION`, whose results
+never mix with those of other versions.
 """
 
 import csv
@@ -20,10 +20,10 @@ from rftlab.studies.data.runs.points import RunSpec
 VERSION = 2
 ASSETS = files("rftlab.studies") / "assets"
 RATES = (0.5, 1.0, 2.0)
-"""Learning rates of every task, as multiples of its own; the middle one is the fixed rate."""
+"""Learning rates on every task, as multiples of the task's own; the middle one is the fixed rate."""
 FIXED = 1.0
 PARTS = 20
-"""Parts of the grid of rollouts, even from 0 to the budget, on which a cell is the mean."""
+"""Number of equal parts of the grid of rollouts from 0 to the budget over which a cell is the mean."""
 COMMON: dict[str, Any] = {"n_train": 2048, "n_test": 1024, "n_features": 128, "kappa": 3.0, "align": 0.6}
 COMMON["base_format"] = 1.5
 DESIGN: dict[str, Any] = {"batch_size": 32, "rollouts": 8, "rounds": 400}
@@ -31,23 +31,23 @@ PASS_AT_1 = "test_pass_at_1"
 
 
 class SuiteTask(NamedTuple):
-    """A task: what it changes in COMMON and DESIGN, and what a score there says."""
+    """Task of the suite: its changes to COMMON and DESIGN, and the meaning of its score."""
 
     name: str
     isolates: str
     rate: float
-    """Adam's, the best of a coarse grid for RLOO."""
+    """Learning rate of Adam: the best of a coarse grid for RLOO."""
     seeds: int
     lag: int
     every: int
-    """Rounds for which one policy of the sampler fills a queue."""
+    """Number of rounds for which one policy of the sampler fills a queue."""
     metric: str
     environment: dict[str, Any]
     design: dict[str, Any]
     real: str
-    """The fact of real runs that it stands for."""
+    """Fact about real runs that the task stands for."""
     silent: str
-    """The conclusion that a score does not allow."""
+    """Conclusion that a score does not allow."""
 
 
 def _read() -> dict[str, SuiteTask]:
@@ -66,8 +66,8 @@ def task_pair(task: SuiteTask) -> str:
 
 
 def task_design(task: SuiteTask, card: Card) -> Design:
-    """The card's design on a task: the task's contexts, rollouts and rounds, and the card's own sampling where a group
-    allows it. Raises UserError where it cannot run there."""
+    """Return a card's design on a task: the task's contexts, rollouts and rounds, and the card's own sampling where a
+    group allows it. Raises UserError where the card cannot run there."""
     check(card.estimator is not None, f"{card.name} cannot run here. {card.note}")
     assert card.estimator is not None
     size = {**DESIGN, **task.design}
@@ -82,7 +82,7 @@ def task_design(task: SuiteTask, card: Card) -> Design:
 
 
 def task_point(task: SuiteTask, design: Design, factor: float, seed: int) -> RunSpec:
-    """A run of a task at a multiple of its rate."""
+    """Return the run of a task at a multiple of its learning rate."""
     environment = Linear(**{**COMMON, **task.environment})
     evaluation: Evaluation = "exact" if task.metric == PASS_AT_1 else "full"
     optimizer = Optimizer(learning_rate=factor * task.rate)

@@ -1,1 +1,1 @@
-"""Cells as verl runs them: settings, data with its reward, and the files of a pair."""
+"""Cells of a study for verl: settings, data with their reward, and the files of a pair."""

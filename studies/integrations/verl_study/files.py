@@ -1,4 +1,4 @@
-"""The cells of a pair as folders for verl, which any cluster can run.
+"""Write the cells of a pair as folders for verl, which any cluster can run.
 
     verl/PAIR/README.md              the three commands, and the cells that are left out
               data/                  once for all cells, Parquet with a row for each question:
@@ -6,12 +6,12 @@
                 test.parquet         unseen questions of the evaluations
                 training-questions.parquet  training questions of the evaluations
                 reward.py            the task's strict reward
-                data.json            what they were made from
+                data.json            the sources of the data
               POINT/verl.yaml        what differs from verl's own configuration
                     run.sh           the command; writes run.log and checkpoints/ beside it
                     design.json      the design in our terms, and the whole configuration of the run
 
-Writing them again changes nothing; what a run has written stays.
+Writing them again changes nothing, and files that a run has written stay.
 """
 
 import json
@@ -54,7 +54,7 @@ SCHEMA = pyarrow.schema(
         ),
     ]
 )
-"""verl's columns (examples/data_preprocess of 0.9.1); `verifier` is ours."""
+"""Columns of verl's data (examples/data_preprocess of 0.9.1); `verifier` is ours."""
 REWARD_FILE = '''"""The reward of these data: rftlab's own verifier, one response at a time."""
 
 from rftlab.studies.integrations.verl_study.reward import compute_score
@@ -86,9 +86,9 @@ python3 -m verl.trainer.main_ppo --config-path "$here" --config-name verl \\
 
 
 def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> tuple[Path, dict[str, str]]:
-    """Write the folders of a pair's runs; return the folder of all, and the cells that have none, with the reason.
-    Raises UserError for a model or data that verl cannot take, where other data are there already, and where nothing
-    can be written. points: of one pair, with the cluster's model and data."""
+    """Write the folders of a pair's runs. Returns the folder of all, and the cells without one with the reason. Raises
+    UserError for a model or data that verl cannot take, where other data exist already, and where nothing can be
+    written. points: of one pair, with the cluster's model and data."""
     run, pair = points[0].llm_run, points[0].pair
     source = run.model.source
     check(
@@ -110,7 +110,7 @@ def write_pair(root: Path, points: list[RunSpec], cluster: Cluster) -> tuple[Pat
 
 
 def find_left_out(points: list[RunSpec], cluster: Cluster, questions: int) -> dict[str, str]:
-    """Cells that verl cannot run as they are meant, with the reason. questions: to train on."""
+    """Return the cells that verl cannot run as intended, with the reason. questions: number to train on."""
     left_out = {}
     for point in points:
         run, size = point.llm_run, point.run.design.batch_size
@@ -122,7 +122,7 @@ def find_left_out(points: list[RunSpec], cluster: Cluster, questions: int) -> di
 
 
 def point_files(point: RunSpec, cluster: Cluster) -> dict[str, str]:
-    """The files of a run, by name."""
+    """Return the files of a run, by name."""
     return {
         SETTINGS: _HEAD + yaml_text(verl_config(point.llm_run, point.id, cluster)),
         COMMAND: _RUN.format(name=point.name),
@@ -131,7 +131,7 @@ def point_files(point: RunSpec, cluster: Cluster) -> dict[str, str]:
 
 
 def describe_design(point: RunSpec) -> dict[str, Any]:
-    """A run as plain values: what it is, its design in the terms of imported runs, its whole configuration."""
+    """Return a run as plain values: its identity, its design in the terms of imported runs, its whole configuration."""
     config = model_config(point.llm_run)
     known, _ = read_design(config, "rftlab", None)
     what = {"pair": point.pair, "cell": point.cell, "seed": point.run.seed, "id": point.id, "verl": VERL}
@@ -139,7 +139,7 @@ def describe_design(point: RunSpec) -> dict[str, Any]:
 
 
 def yaml_text(settings: dict[str, Any], depth: int = 0) -> str:
-    """Nested settings as YAML; names and texts are ours or quoted."""
+    """Return nested settings as YAML; texts are quoted."""
     lines = []
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -150,7 +150,7 @@ def yaml_text(settings: dict[str, Any], depth: int = 0) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """A value that YAML 1.1 and 1.2 read the same: numbers with a point, texts in quotes."""
+    """Return a value as text that YAML 1.1 and 1.2 read alike: numbers with a point, texts in quotes."""
     if isinstance(value, list):
         return f"[{', '.join(map(_scalar, value))}]"
     if isinstance(value, float):
@@ -160,7 +160,7 @@ def _scalar(value: Any) -> str:
 
 
 def readme(pair: str, left_out: dict[str, str]) -> str:
-    """The three commands, and what is missing."""
+    """Return the README of a pair: the three commands, and the cells that are left out."""
     missing = "".join(f"* {line}\n" for line in reasons(left_out)) or "None.\n"
     return f"""# {pair} in verl
 
@@ -178,7 +178,7 @@ Cells that are left out:
 
 
 def reasons(left_out: dict[str, str]) -> list[str]:
-    """Reasons with the cells that they keep out."""
+    """Return each reason with the cells that it leaves out."""
     return [
         f"{', '.join(cell for cell, why in left_out.items() if why == reason)}: {reason}"
         for reason in dict.fromkeys(left_out.values())
@@ -186,7 +186,7 @@ def reasons(left_out: dict[str, str]) -> list[str]:
 
 
 def _write_data(root: Path, point: RunSpec, task: Task) -> None:
-    """The folder of data, unless the same is there."""
+    """Write the folder of data, unless the same data are there. Raises UserError where other data are."""
     folder = folder_below(root, PLACE, point.pair, DATA)
     if path_kind(folder) is not None:
         try:
@@ -200,15 +200,15 @@ def _write_data(root: Path, point: RunSpec, task: Task) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """A file, unless it is there as it is."""
+    """Write a file, unless it exists with this content."""
     if path_kind(path) is None or read_file(path) != content:
         write_file(path, content)
 
 
 def pair_files(run: LLMRun, task: Task) -> dict[str, bytes]:
-    """The files of a pair, by name. Raises UserError where its prompts are no chat messages.
+    """Return the data files of a pair, by name. Raises UserError where its prompts are not chat messages.
 
-    No tokenizer is asked: prompts that are too long are in them, and verl leaves those out itself. Questions of the
+    No tokenizer is used: prompts that are too long are included, and verl leaves them out itself. Questions of the
     evaluations are those of `rftlab train` where none is too long.
     """
     unseen = task[run.evaluation.split]
@@ -229,7 +229,7 @@ def pair_files(run: LLMRun, task: Task) -> dict[str, bytes]:
 
 
 def describe_data(run: LLMRun, task: Task) -> bytes:
-    """Return the sources of the files as bytes: equal where the files would be."""
+    """Return a description of the sources of the files as bytes, which are equal where the files would be."""
     evaluation = run.evaluation
     sizes = {"train": evaluation.train_subset, evaluation.split: evaluation.test_subset}
     return json.dumps({"task": task.name, "sha256": task.sha256, "evaluated": sizes}, indent=1).encode()

@@ -1,4 +1,4 @@
-"""The task's strict reward, as verl calls a `custom_reward_function`: one response at a time, in its workers."""
+"""Compute the task's strict reward in verl's workers, one response at a time, as a `custom_reward_function`."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from rftlab.llm.rewards.verify import strictly_right
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any] | None = None, **_: Any
 ) -> dict[str, float]:
-    """`score` is what verl trains on, `acc` what it validates by; both are the strict reward, 0 or 1.
+    """Return the strict reward, 0 or 1, twice: verl trains on `score` and validates by `acc`.
 
-    extra_info: of the row (files.py); its `verifier` names the rule. Raises UserError for an unknown one, never
-    for a response.
+    extra_info: of the row (files.py); its `verifier` names the rule. Raises UserError for an unknown one, never for a
+    response.
     """
     right = float(strictly_right((extra_info or {}).get("verifier", ""), solution_str, ground_truth))
     return {"score": right, "acc": right}

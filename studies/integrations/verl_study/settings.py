@@ -1,6 +1,6 @@
-"""A run in verl's words: every setting that differs from verl's own `ppo_trainer.yaml`, or says why it cannot be said.
+"""Translate a run into verl's settings where they differ from its `ppo_trainer.yaml`, or say why verl cannot run it.
 
-Names and rules read in verl 0.9.1: trainer/config/*.yaml, trainer/ppo/v1/trainer_base.py (batches, validation, steps),
+Names and rules are from verl 0.9.1: trainer/config/*.yaml, trainer/ppo/v1/trainer_base.py (batches, validation, steps),
 trainer/ppo/core_algos.py (KL, aggregation), workers/engine/fsdp/transformer_impl.py (optimiser and its schedule).
 """
 
@@ -16,13 +16,13 @@ from rftlab.studies.integrations.cluster import Cluster
 
 VERL, PREFIX, PROJECT = "0.9.1", "rftlab_", "rftlab"
 MAX_TOKENS = 16384
-"""Tokens of a micro-batch on a GPU, as verl has it; more where one sequence may be longer."""
+"""Largest number of tokens of a micro-batch on a GPU, as in verl; more where one sequence may be longer."""
 COMPUTE_SCORE = "compute_score"
-"""The function of the reward's file."""
+"""Name of the function in the reward's file."""
 
 
 def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
-    """Why verl cannot run a design as it is meant; "" where it can. native: advantages and loss are verl's own."""
+    """Return why verl cannot run a design as intended; "" where it can. native: advantages and loss are verl's own."""
     design, estimator = run.design, run.design.estimator
     name, each = estimator_name(estimator), design.batch_size // design.minibatches * sampled_responses(run)
     reasons = {
@@ -45,7 +45,7 @@ def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
 
 
 def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
-    """Return the terms that verl lacks: penalties and corrections."""
+    """Return penalties and corrections that verl lacks, and whether the estimator has each."""
     kl, correction, aggregation = estimator.kl, estimator.correction, estimator.aggregation
     terms = kl.against_base or estimator.entropy > 0
     return {
@@ -70,12 +70,12 @@ def _refused_estimator(estimator: Estimator) -> dict[str, bool]:
 
 
 def sampled_responses(run: LLMRun) -> int:
-    """Responses to each prompt, those of support among them."""
+    """Return the number of responses to each prompt, including support rollouts."""
     return run.design.rollouts + run.design.support_rollouts
 
 
 def verl_config(run: LLMRun, name: str, cluster: Cluster) -> dict[str, Any]:
-    """verl's settings of a run, nested as in its configuration. name: of the run, verl's `experiment_name`."""
+    """Return verl's settings of a run, nested as in its configuration. name: of the run, verl's `experiment_name`."""
     design, model, lora = run.design, run.model, run.lora
     adapters = {"lora_rank": lora.rank, "lora_alpha": lora.alpha} if lora.rank else {}
     targets = {"target_modules": list(lora.targets)} if lora.targets else {}
@@ -150,7 +150,7 @@ def _kl_type(estimator: Estimator) -> str:
 
 
 def _actor(run: LLMRun) -> dict[str, Any]:
-    """verl takes ppo_mini_batch_size as prompts, and multiplies it by n itself."""
+    """Return verl's settings of the actor; verl counts ppo_mini_batch_size in prompts, and multiplies it by n."""
     design, estimator = run.design, run.design.estimator
     aggregation, kl = estimator.aggregation, estimator.kl
     scaled = aggregation.kind == "seq_mean_token_sum" and aggregation.length is not None
@@ -176,7 +176,7 @@ def _actor(run: LLMRun) -> dict[str, Any]:
 
 
 def _optimizer(run: LLMRun) -> dict[str, Any]:
-    """The schedule of verl takes one step a round, ours one an update."""
+    """Return verl's settings of the optimizer. Its schedule takes one step a round, rftlab's one an update."""
     own, updates = run.optimizer, run.design.epochs * run.design.minibatches
     settings: dict[str, Any] = {
         "lr": own.learning_rate,

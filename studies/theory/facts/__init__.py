@@ -1,1 +1,1 @@
-"""Facts that published studies and public runs agree on, and whether the simulator and `tiny` show them."""
+"""Facts that published studies and public runs agree on, and tests whether the simulator and `tiny` show them."""

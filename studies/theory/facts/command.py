@@ -1,4 +1,4 @@
-"""`rftlab theory facts`: run what the facts compare, in each world, and print the verdicts."""
+"""Run what the facts compare in each simulated world, and print the verdicts (`rftlab theory facts`)."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,24 +25,24 @@ YES, NO, OPPOSITE, UNMEASURED, NOT_RUN = "yes", "no", "opposite", "not measurabl
 
 
 class FactVerdict(NamedTuple):
-    """The answer of a world, or of `tiny`, to a fact."""
+    """Verdict of a simulated world, or of `tiny`, on a fact."""
 
     verdict: str
     measured: Estimate = NONE
     runs: int = 0
-    """The number of values behind it; 0 where the measure itself gives the interval."""
+    """Number of values behind the measured number; 0 where the measure itself gives the interval."""
     is_sure: bool = True
-    """Whether the whole interval says so."""
+    """Whether the whole interval has this verdict."""
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a number."""
+        """Whether there is a measured number."""
         return bool(np.isfinite(self.measured.value))
 
 
 def judge_fact(fact: Fact, measured: Measured | None) -> FactVerdict:
-    """yes where the interval lies in the fact's range; opposite where it lies as far beyond the value of no
-    effect on the other side; else no, which is sure where the interval lies outside the range."""
+    """Return the verdict on a fact: yes where the interval lies in the fact's range; opposite where it lies as far on
+    the other side of the value without an effect; else no, which is sure where the interval lies outside the range."""
     if measured is None:
         return FactVerdict(NOT_RUN)
     values = np.empty(0) if isinstance(measured, Estimate) else np.asarray(measured)[np.isfinite(measured)]
@@ -63,20 +63,20 @@ WORLDS = {
     "real GSM8K": "qwen-gsm8k-fragile",
     "real MATH": "qwen-math-fragile",
 }
-"""Simulated worlds by name, and the pair that each is."""
+"""Pair of each simulated world, by the world's name."""
 TINY = "tiny"
 SEEDS = 64
 LEGEND = "?: the interval has a bound within; -: not measurable in that world; empty: no such runs."
 
 
 class JudgedFact(NamedTuple):
-    """A fact with the verdict of each world, and that of language models."""
+    """Fact with the verdict of each simulated world and of language models."""
 
     fact: Fact
     verdicts: dict[str, FactVerdict]
 
     def shown(self, world: str) -> str:
-        """A verdict in a few characters, with its number: LEGEND says which."""
+        """Return a world's verdict and number in a few characters, which LEGEND explains."""
         said = self.verdicts[world]
         if not said.is_known:
             return "-" if said.verdict == UNMEASURED else ""
@@ -84,14 +84,14 @@ class JudgedFact(NamedTuple):
 
 
 def chosen_facts(names: Iterable[str]) -> list[Fact]:
-    """The facts of these names; none: all. Raises UserError where a name is unknown."""
+    """Return the facts of these names, or all facts without names. Raises UserError where a name is unknown."""
     for name in names:
         check_choice("fact", name, tuple(fact.name for fact in FACTS))
     return [fact for fact in FACTS if not names or fact.name in names]
 
 
 def fact_points(facts: list[Fact]) -> dict[tuple[str, RunChange], list[RunSpec]]:
-    """The runs that facts compare, by world and setting, a seed each."""
+    """Return the runs that facts compare, by world and setting, one per seed."""
     settings = dict.fromkeys(setting for fact in facts for setting in fact.settings.values())
     starts = {world: start_at(pair, "sim") for world, pair in WORLDS.items()}
     return {
@@ -102,7 +102,7 @@ def fact_points(facts: list[Fact]) -> dict[tuple[str, RunChange], list[RunSpec]]
 
 
 def judge_facts(root: Path, facts: list[Fact]) -> list[JudgedFact] | None:
-    """The verdicts from finished runs of a results folder; None where one is missing. Raises DamagedPoint."""
+    """Return the verdicts from finished runs of a results folder; None where a run is missing. Raises DamagedPoint."""
     curves: dict[tuple[str, RunChange], Runs] = {}
     for place, points in fact_points(facts).items():
         outcomes = [store.read(root, point) for point in points]
@@ -125,7 +125,7 @@ def judge_facts(root: Path, facts: list[Fact]) -> list[JudgedFact] | None:
 
 
 def stored_facts(root: Path) -> list[JudgedFact] | None:
-    """The verdicts of all facts where their runs are there and whole."""
+    """Return the verdicts on all facts; None where a run is missing or damaged."""
     try:
         return judge_facts(root, list(FACTS))
     except store.DamagedPoint:
@@ -133,7 +133,7 @@ def stored_facts(root: Path) -> list[JudgedFact] | None:
 
 
 def fact_count_line(judged: list[JudgedFact]) -> str:
-    """How many facts each world shows, of those that it can measure."""
+    """Return a line with the number of facts that each world shows, of those that it can measure."""
     counts = []
     for world in (*WORLDS, TINY):
         known = [one.verdicts[world].verdict for one in judged if one.verdicts[world].is_known]
@@ -142,7 +142,7 @@ def fact_count_line(judged: list[JudgedFact]) -> str:
 
 
 def fact_table(judged: list[JudgedFact]) -> Table:
-    """The verdicts for the terminal."""
+    """Return the table of verdicts for the terminal."""
     table = Table("fact", *WORLDS, TINY, align="left", wrap="never")
     for one in judged:
         table.add(one.fact.name, *map(one.shown, one.verdicts))
@@ -150,7 +150,7 @@ def fact_table(judged: list[JudgedFact]) -> Table:
 
 
 def fact_rows(judged: list[JudgedFact]) -> list[str]:
-    """The verdicts as rows of a Markdown table."""
+    """Return the verdicts as rows of a Markdown table."""
     heading = ("name", "fact", "source", "number and what is wanted", *WORLDS, TINY)
     rows = [heading, ("---",) * len(heading)]
     for one in judged:
@@ -161,7 +161,7 @@ def fact_rows(judged: list[JudgedFact]) -> list[str]:
 
 
 def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:
-    """A row for each fact and world: what was wanted and measured, with its interval."""
+    """Return a row for each fact and world: the expected range, and the measured number with its interval."""
     return pd.DataFrame(
         {name: getattr(fact, name) for name in ("name", "statement", "source", "quantity", "low", "high")}
         | {"command": f"rftlab theory facts {fact.name}", "world": world, "verdict": said.verdict, "sure": said.is_sure}
@@ -172,7 +172,7 @@ def fact_frame(judged: list[JudgedFact]) -> pd.DataFrame:
 
 
 def theory_facts(console: Console, names: tuple[str, ...], root: Path, threads: int, quiet: bool) -> int:
-    """Run what is missing, print the verdicts, and write all facts to RESULTS/facts."""
+    """Run what is missing, print the verdicts, and write all facts to RESULTS/facts. Returns the exit status 0."""
     facts = chosen_facts(names)
     points = [point for of_setting in fact_points(facts).values() for point in of_setting]
     finish_points(console, store.open_store(root), points, threads, quiet)

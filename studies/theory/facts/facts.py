@@ -1,7 +1,6 @@
-"""The table of facts: a row of data each (studies/assets/facts.csv), with the runs and the number that decide it, and
+"""Tables of facts: each is a row of studies/assets/facts.csv, with the simulated runs and the number that test it, and
 the same number from runs of language models that come with rftlab: studies of three tasks with three seeds
-(studies/assets/language.parquet), and runs with faults (planted_tiny.parquet).
-"""
+(studies/assets/language.parquet), and runs with faults (planted_tiny.parquet)."""
 
 import csv
 from collections.abc import Callable
@@ -25,23 +24,23 @@ from rftlab.studies.theory.facts.numbers import DATA, GRPO, Measure, Measured, R
 
 CELL = "32x8-paper_text"
 BUDGETS = (51_200, 153_600)
-"""Rollouts at which 8, 16 and 32 a prompt have all been evaluated."""
+"""Numbers of rollouts at which designs with 8, 16 and 32 rollouts per prompt have all been evaluated."""
 
 
 def everywhere(cell: str = CELL) -> list[Runs]:
-    """The runs of a design by task: three of `tiny`, and two of SmolLM2 where it has any."""
+    """Return the shipped runs of a design by task: three tasks of `tiny`, and two of SmolLM2 where it has any."""
     curves = shipped_runs()
     curves = curves[curves["cell"] == cell]
     return [[run for _, run in own.groupby("seed")] for _, own in curves.groupby("pair")]
 
 
 def studied(cell: str = CELL) -> Runs:
-    """The runs of a design on the tasks of `tiny`, three seeds each."""
+    """Return the shipped runs of a design on the tasks of `tiny`, three seeds each."""
     return [run for runs in everywhere(cell) if runs[0]["pair"].iloc[0] in usual_pairs("llm") for run in runs]
 
 
 def planted(name: str) -> Runs:
-    """The planted runs of a name, a seed each, with the columns of other curves."""
+    """Return the shipped runs with a planted fault of this name, one per seed, with the columns of other curves."""
     with (DATA / "planted_tiny.parquet").open("rb") as file:
         runs = data_frame(file)
     own = runs[runs["run"].str.fullmatch(rf"{name} s\d")]
@@ -49,39 +48,39 @@ def planted(name: str) -> Runs:
 
 
 class Fact(NamedTuple):
-    """A fact, and what decides it."""
+    """Fact, with the runs and the number that test it."""
 
     name: str
     statement: str
     source: str
     quantity: str
-    """The number that is measured, in words."""
+    """Measured number in words."""
     low: float
     high: float
-    """The fact is shown where the 95% interval of the number lies between these."""
+    """Range in which the 95% interval of the number must lie to show the fact."""
     none: float
-    """The number where nothing of the kind happens; nan where there is no opposite."""
+    """Value of the number without an effect; nan where there is no opposite effect."""
     settings: dict[str, RunChange]
     measure: Measure
     tiny: Callable[[], Measured] | None
-    """The same number from runs of language models that come with rftlab."""
+    """Function that returns the number from runs of language models that come with rftlab."""
 
     @property
     def wanted(self) -> str:
-        """The range in words."""
+        """Range of the number in words."""
         if np.isinf(self.low):
             return f"at most {self.high:g}"
         return f"at least {self.low:g}" if np.isinf(self.high) else f"{self.low:g} to {self.high:g}"
 
 
 def _grpo(**parts: Any) -> dict[str, Any]:
-    """Fields of a design with these parts of GRPO replaced."""
+    """Return fields of a design with these parts of GRPO replaced."""
     return {"estimator": replace(GRPO, **parts)}
 
 
 USUAL, FINE = change(measured=True), change(measured=True, evaluations=20)
 GRID = {f"K {k}": change(8192 // k, 16, {"rollouts": k}) for k in (2, 4, 8, 16, 32, 64)}
-"""As many rollouts for each K."""
+"""Runs with the same number of rollouts for each K."""
 RATES = {"usual": USUAL} | {f"rate x{rate}": change(rate=rate) for rate in (2, 4, 8, 16, 32)}
 BATCHES = {f"B {b}": change(evaluations=20, design={"batch_size": b}) for b in (8, 32, 128, 512)}
 PASSES = {f"{n} passes": change(200, design={"epochs": n}) for n in (2, 16)}
@@ -90,7 +89,7 @@ VARIED = {
     for form in (-4.0, -2.0, 0.0, 2.0)
     for align in (0.4, 0.7)
 }
-"""Worlds that differ in how often the base policy has the format, and in how well it knows the answer."""
+"""Runs in worlds that differ in the base policy's format rate and in how well it knows the answer."""
 LAGS = {
     f"{word} rate{', lag 16' if lag else ''}": change(rate=rate, lag=lag)
     for word, rate in (("high", 4.0), ("low", 0.25))
@@ -173,7 +172,7 @@ DECIDED: dict[str, tuple[dict[str, RunChange], Measure, Callable[[], Measured] |
     "few-questions": (QUESTIONS, numbers.few_questions, None),
     "dynamic-sampling": (TRIES, numbers.speed("once", "tries", np.e), None),
 }
-"""By the name of a fact: its runs, its number, and the same of language models."""
+"""Runs of each fact by its name, its number from them, and the same number from language models."""
 
 
 def _fact(name: str, low: str, high: str, none: str, **texts: str) -> Fact:
