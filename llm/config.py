@@ -49,17 +49,17 @@ class Tiny:
     hidden: int = 192
     """Size of the feed-forward layer."""
     seed: int = 0
-    """Seed of the weights, of the corpus's styles and of the order of reading."""
+    """Seed of the weights, of the corpus's styles and of the order of its problems."""
     target: float = 0.08
-    """Strict Pass@1 on the validation split at which reading stops."""
+    """Strict Pass@1 on the validation split at which pre-training stops."""
     learning_rate: float = 1e-3
-    """Learning rate of reading."""
+    """Learning rate of pre-training."""
     batch: int = 128
-    """Problems read in a step."""
+    """Problems in a step of pre-training."""
     check_every: int = 10
-    """Steps between two validations."""
+    """Steps of pre-training between two validations."""
     max_steps: int = 20000
-    """Steps after which the target counts as out of reach."""
+    """Steps of pre-training after which the target counts as out of reach."""
 
     def __post_init__(self):
         for name, most in MAX_OF_TINY.items():
@@ -79,7 +79,7 @@ class Model:
     """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a
     causal language model and its tokenizer."""
     tiny: Tiny = field(default_factory=Tiny)
-    """The model `tiny`; not read for other models."""
+    """The model `tiny`; without effect on other models."""
     max_prompt_length: int = 512
     """Tokens of a prompt; problems with longer prompts are left out and counted."""
     max_response_length: int = 1024
@@ -97,17 +97,17 @@ class AdamW:
     learning_rate: float = 1e-6
     """Learning rate."""
     beta1: float = 0.9
-    """Decay of the mean."""
+    """Decay of the mean of gradients."""
     beta2: float = 0.999
-    """Decay of the square."""
+    """Decay of the mean of squared gradients."""
     eps: float = 1e-8
-    """Added to the root of the square."""
+    """Number added to the root of the mean of squared gradients."""
     weight_decay: float = 0.0
-    """Part of a weight that an update takes away, times the rate."""
+    """Weight decay: an update takes away this part of a weight, times the rate."""
     max_grad_norm: float = 1.0
     """Largest norm of a gradient; a longer one is shortened to it. inf turns it off."""
     warmup_steps: int = 0
-    """Updates over which the rate grows from 0."""
+    """Updates over which the learning rate grows from 0."""
 
     def __post_init__(self):
         for name in ("learning_rate", "weight_decay"):
@@ -126,9 +126,9 @@ class LoRA:
     trained. Needs peft."""
 
     rank: int = 0
-    """Rank of B A. 0: no adapters, all weights are trained."""
+    """Rank of adapters B A; 0: none, all weights are trained."""
     alpha: float = 32.0
-    """Size of what is added, times the rank."""
+    """Scale of the adapters: alpha / rank B A is added to a weight."""
     targets: tuple[str, ...] = ()
     """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the
     head nor embeddings."""
@@ -153,7 +153,7 @@ class Evaluation:
     train_subset: int = 500
     """Training questions in the evaluation, always the same; at most all of them. 0: all."""
     test_subset: int = 0
-    """The same for the unseen ones."""
+    """Unseen questions in the evaluation, always the same. 0: all."""
     split: str = "test"
     """The split of unseen questions: test, or validation for choices that the test split must not decide."""
     pass_at: tuple[int, ...] = ()
@@ -175,7 +175,7 @@ class Compute:
     results by rounding only."""
 
     device: str = "cpu"
-    """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..., mps."""
+    """Device of the model: cpu, cuda, or with the engine hf cuda:1, ..., mps."""
     threads: int = 0
     """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short
     to share."""
@@ -185,7 +185,7 @@ class Compute:
     """The sampler: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal
     in distribution only."""
     cache_gb: float = 4.0
-    """Memory for the keys and values of vLLM."""
+    """Memory for the keys and values of vLLM, in GB."""
     sample_rows: int = 256
     """Responses that are sampled side by side."""
     micro_tokens: int = 2048

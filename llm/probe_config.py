@@ -25,16 +25,16 @@ class ProbeConfig:
     test_questions: int = 500
     """Unseen questions; at most all of them."""
     samples: int = 16
-    """Responses to each; even, because gradients compare two halves."""
+    """Responses to each question; even, because gradients compare two halves."""
     temperatures: tuple[float, ...] = (1.0, 0.7, 0.5, 0.3, 0.0)
     """Temperatures at which unseen questions are answered too; 0 takes the likeliest token. None after the flag:
     that of training alone, which costs nothing more."""
     temperature_questions: int = 256
-    """Of the unseen questions, those that are answered at these temperatures."""
+    """Unseen questions that are answered at these temperatures."""
     temperature_samples: int = 4
-    """Responses to each at each temperature; one at 0."""
+    """Responses to each question at each temperature; one at 0."""
     many_questions: int = 64
-    """Of the unseen questions, those that get many responses, for pass@k; 0: none."""
+    """Unseen questions that get many responses, for pass@k; 0: none."""
     many_samples: int = 64
     """Responses to each of these, those that it has already among them."""
     shots: int = 4

@@ -100,7 +100,7 @@ class Linear:
     """How much a learnt number, the same for all contexts, raises the logits of answers in all styles but the first,
     the shortest, per unit of it."""
     verbosity_noise: float = 1.0
-    """Noise in the gradient of that number, as a multiple of what others that contexts have in common have."""
+    """Noise in the gradient of verbosity's number, as a multiple of that of other numbers that contexts share."""
     short_right: float = 1.0
     """Share of contexts in which an answer of the first style can be right; below 1 the base policy's logits of these
     answers are lower by 1."""
@@ -116,7 +116,7 @@ class Linear:
     """Spread of the number of style tokens: uniform within this fraction of its mean."""
     exploration: float = 0.0
     """How much a learnt number, the same for all contexts, raises the logits of style tokens, per unit of it. The base
-    policy's are then -1.5 instead of 0."""
+    policy's logits of these are then -1.5 instead of 0."""
     partial_credit: float = 0.0
     """Part of the reward that a well-formed answer gets in proportion to its right tokens, the rest where all are
     right; Pass@1 asks for all."""
@@ -130,8 +130,8 @@ class Linear:
     false_negative: float = 0.0
     """Chance that a reward of 1 is given as 0."""
     sticky_flips: bool = False
-    """Whether both are drawn once for each training context and answer, as errors in the labels are, instead of for
-    each rollout."""
+    """Whether false positives and negatives are drawn once for each training context and answer, as errors in the
+    labels are, instead of for each rollout."""
     world_seed: int = 0
     """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
 
@@ -267,15 +267,15 @@ class Optimizer:
     """Update rule with a constant rate."""
 
     kind: OptimizerKind = "adam"
-    """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
+    """Update rule. adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
     learning_rate: float = 2e-3
     """Step size of an update."""
     beta1: float = 0.9
-    """Adam: decay of the mean."""
+    """Adam: decay of the mean of gradients."""
     beta2: float = 0.999
-    """Adam: decay of the square."""
+    """Adam: decay of the mean of squared gradients."""
     eps: float = 1e-8
-    """Adam: added to the root of the square."""
+    """Adam: number added to the root of the mean of squared gradients."""
     bf16_rate: float = 0.0
     """Adam: the learning rate of the real run with bf16 weights that `learning_rate` stands for, which loses the small
     steps (sim/round/optimizer.py); 0: fp32 weights, which lose none."""
@@ -298,9 +298,9 @@ class Sampler:
     """The difference between the policy that samples and the one that is trained (as with an inference engine)."""
 
     lag: int = 0
-    """Rounds by which its weights are stale."""
+    """Rounds by which the weights of the policy that samples are stale."""
     noise: float = 0.0
-    """Standard deviation of the noise on its logits."""
+    """Standard deviation of the noise on the logits of the policy that samples."""
     every: int = 1
     """Rounds from one synchronization to the next: rollouts of so many rounds come from a queue that one policy
     filled."""

@@ -41,7 +41,7 @@ class OwnData:
     test_part: float = 0.1
     """Part of the questions that is kept unseen, where the data have no test split."""
     base: str = "mix97"
-    """The arithmetic that the model `tiny` read first."""
+    """Arithmetic on which the model `tiny` was pre-trained."""
 
     def __post_init__(self):
         check_choice("task.own.truth", self.truth, get_args(Truth))
@@ -67,7 +67,7 @@ class TaskConfig:
     """Where problems come from: `hub` (of own data `hub:OWNER/NAME`, or `hub:OWNER/NAME:CONFIGURATION`), a folder with
     train and test files, or a file (Parquet, JSON lines, CSV) with the training problems."""
     test_source: str | None = None
-    """The same for test problems, where they are elsewhere."""
+    """Where test problems come from, if from elsewhere."""
     seed: int = 0
     """Generated tasks: equal seeds give equal problems."""
     sizes: Sizes = field(default_factory=Sizes)

@@ -94,10 +94,10 @@ class Sizes:
 
     train: int = 1000
     validation: int = 250
-    """For stopping the pre-training and for choosing the rate, so that the test pool stays unseen."""
+    """Problems for stopping the pre-training and for choosing the rate, so that the test pool stays unseen."""
     test: int = 500
     pretrain: int = 4000
-    """For pre-training a base model; only arithmetic has this pool."""
+    """Problems for pre-training a base model; only arithmetic has this pool."""
 
     def __post_init__(self):
         for name, size in vars(self).items():

@@ -59,33 +59,34 @@ class Advantage:
     """The map from rewards to advantages: A = (credit - baseline) / scale, then whitened."""
 
     baseline: BaselineKind = "group_mean"
-    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),
-    length_weighted, james_stein (leave_one_out, shrunk to the other groups' means: 2511.03710, eq. 16). batch_mean: of
-    all sets. constant: the number below. From elsewhere: greedy (reward of the greedy response), moving_average (of the
-    context), value (critic), optimal (exact), optimal_token (its estimate from the group, for each token)."""
+    """From the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response
+    counts), length_weighted, james_stein (leave_one_out, shrunk to other groups' means: 2511.03710, eq. 16).
+    batch_mean: mean of all sets. constant: the number below. From elsewhere: greedy (reward of the greedy response),
+    moving_average (of the context), value (critic), optimal (exact), optimal_token (estimated from the group, for each
+    token)."""
     scale: ScaleKind = "none"
     """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. others_std: by that of
     the group's other rewards, unless it is 0. group_mean: by the mean plus eps of the group's set; no signal unless the
-    mean is above 0. nonzero: times R / number of nonzero rewards."""
+    mean is above 0. nonzero: by the share of nonzero rewards."""
     whiten: WhitenKind = "none"
-    """At the end, to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
+    """Scale at the end to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
     credit: CreditKind = "reward"
-    """reward: r. set_mean: the mean of the group's set. pass_at_k: the response's part in pass@k, for 0/1 rewards."""
+    """Credit. reward: r. set_mean: mean of the group's set. pass_at_k: the response's part in pass@k (0/1 rewards)."""
     k: int = 1
     """k of pass_at_k."""
     ddof: int = 1
     """Degrees of freedom taken off in a standard deviation: 1 sample, 0 population."""
     eps: float = 1e-6
-    """Added to a standard deviation."""
+    """Number added to a standard deviation."""
     singleton: SingletonRule = "raw"
     """Baseline set of one reward. raw: mean 0, std 1, so the reward survives. zero: no signal. error: refuse."""
     combine: CombineKind = "rewards"
-    """Of several rewards. rewards: the weighted sum of rewards has an advantage. advantages: each reward has one, and
-    their weighted sum is whitened (GDPO, 2601.05242)."""
+    """Use of several rewards. rewards: the weighted sum of rewards has an advantage. advantages: each reward has one,
+    and their weighted sum is whitened (GDPO, 2601.05242)."""
     constant: float = 0.0
     """Baseline that is the same for all responses; 1 with 0/1 rewards trains on wrong responses alone."""
     decay: float = 0.9
-    """Moving average: what a visit leaves of the weight of earlier rewards."""
+    """Moving average: part of the weight of earlier rewards that a visit leaves."""
     gamma: float = 1.0
     """Discount per token."""
     lam: float = 1.0
@@ -193,7 +194,7 @@ class CustomAdvantage(Advantage):
 
     kind: ClassVar[str] = "advantage"
     baseline: Any = "none"
-    """The function's own affair: none."""
+    """Baseline of the batch: none, because the function sets its own."""
     name: str = ""
     """Name under which the function was registered."""
     source: str = ""

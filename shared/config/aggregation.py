@@ -27,12 +27,12 @@ class Aggregation:
 
     kind: AggregationKind = "seq_mean_token_sum"
     """Mean or sum over all tokens; mean over responses of their token sums or token means; mean over prompts of the
-    mean over the tokens of their responses (ScaleRL, 2510.13786); or the same over micro-batches, as trainers have it
-    that average inside each backward pass."""
+    mean over the tokens of their responses (ScaleRL, 2510.13786); or mean over micro-batches of token means, as in
+    trainers that average inside each backward pass."""
     length: float | None = None
     """Constant that divides token sums (Dr. GRPO's constant length, 2503.20783). None means 1."""
     eps: float = 0.0
-    """Added to every token count that a mean divides by (some libraries add 1e-8)."""
+    """Number added to every token count that a mean divides by (some libraries add 1e-8)."""
     empty: EmptyRule = "skip"
     """Whether responses, or prompts, without tokens count in the mean over them."""
     micro_batch: int | None = None

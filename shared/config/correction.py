@@ -24,15 +24,14 @@ class Correction:
     round."""
 
     kind: CorrectionKind = "none"
-    """none: as if the sampler were the trainer. truncate: min(w, high) (truncated importance sampling). mask: w within
-    low .. high, else 0.
-    ratio: no weights; the surrogate's ratio is taken to the sampler instead."""
+    """Weights w. none: as if the sampler were the trainer. truncate: min(w, high) (truncated importance sampling).
+    mask: w within low .. high, else 0. ratio: no weights; the surrogate's ratio is taken to the sampler instead."""
     level: CorrectionLevel = "token"
-    """w of the token, of the whole response (product over its tokens), or their geometric mean over the response."""
+    """Weight w of the token, of the whole response (product over its tokens), or their geometric mean over it."""
     low: float = 0.5
     """Smallest weight that mask keeps."""
     high: float = 2.0
-    """Largest weight."""
+    """Largest weight that truncate and mask allow."""
 
     def __post_init__(self):
         check_choice("correction.kind", self.kind, get_args(CorrectionKind))

@@ -31,9 +31,9 @@ class KL:
     anchor: KLAnchor = "base"
     """The policy that the penalty compares with: the base policy, or the old policy that started the round."""
     straight_through: bool = False
-    """Value of `kind`, gradient of k2 (the gradient of the reverse KL)."""
+    """Take the value of `kind` and the gradient of k2, that of the reverse KL."""
     weighted: bool = False
-    """Times the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's
+    """Multiply the penalty by the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's
     `use_bias_correction_kl`)."""
     bounded: bool = True
     """Hold k3 at 10 or less, and its -d within +-20."""

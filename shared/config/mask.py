@@ -42,7 +42,7 @@ class Drift:
     DeepSeek-V3.2, 2512.02556)."""
 
     threshold: float = 0.1
-    """Nats per token."""
+    """Threshold in nats per token."""
 
     def __post_init__(self):
         check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
@@ -54,7 +54,7 @@ class SecondMoment:
     mean square of what is left is at most the threshold (M2PO, 2510.01161, algorithm 1)."""
 
     threshold: float = 0.04
-    """Nats squared."""
+    """Threshold in nats squared."""
 
     def __post_init__(self):
         check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
@@ -66,7 +66,7 @@ class TopEntropy:
     where a response could go on otherwise (2506.01939; TRL's `top_entropy_quantile`)."""
 
     fraction: float = 0.2
-    """Of the batch's tokens."""
+    """Share of the batch's tokens that are kept."""
 
     def __post_init__(self):
         _check_fraction(self.fraction)
@@ -78,7 +78,7 @@ class ClipCov:
     2505.22617)."""
 
     fraction: float = 2e-4
-    """Of the batch's tokens, at least one; tokens that are clipped anyway are not drawn."""
+    """Share of the batch's tokens that are dropped, at least one; tokens that are clipped anyway are not drawn."""
     low: float = 1.0
     """Covariance above which a token may be drawn."""
     high: float = 5.0
@@ -95,7 +95,7 @@ class KLCov:
     2505.22617); drops none."""
 
     fraction: float = 2e-4
-    """Of the batch's tokens, at least one."""
+    """Share of the batch's tokens that have the penalty, at least one."""
 
     def __post_init__(self):
         _check_fraction(self.fraction)

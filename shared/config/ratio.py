@@ -18,9 +18,9 @@ class Ratio:
     """Which log-ratio x stands in a surrogate; x_t = logp_t - old_logp_t."""
 
     level: RatioLevel = "token"
-    """token: x_t. sequence: mean of x over the response (GSPO, 2507.18071). sequence_token: the same value, the
-    derivative through the own token alone (GSPO-token). product: sum of x over the response, each x_t held within
-    +-20."""
+    """Level of the log-ratio x. token: x_t. sequence: mean of x over the response (GSPO, 2507.18071). sequence_token:
+    the same value, the derivative through the own token alone (GSPO-token). product: sum of x over the response, each
+    x_t held within +-20."""
     floor: float = -20.0
     """The log-ratio is held at this value or more; beyond it the derivative is 0."""
     cap: float = 20.0

@@ -20,7 +20,7 @@ class Sampling:
     """Group filtering: only the `keep` shortest responses of a group form its baseline set and are trained on (GFPO,
     2508.09726); 0 keeps all."""
     budget: Budget = "equal"
-    """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past
+    """Rollouts. equal: the same for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past
     rewards, at least one, the same in total (Neyman's allocation)."""
 
     replayed: int = 0

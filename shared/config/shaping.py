@@ -18,7 +18,7 @@ class Length:
     limit: float = 1024
     """Length (tokens) from which the penalty is whole."""
     buffer: float = 256
-    """Tokens before the limit over which it grows from 0."""
+    """Tokens before the limit over which the penalty grows from 0."""
 
     def __post_init__(self):
         check_finite("length.coef", self.coef, 0)

@@ -124,7 +124,7 @@ class CustomSurrogate:
     name: str = ""
     """Name under which the function was registered."""
     source: str = ""
-    """Its identity."""
+    """Identity of the function."""
 
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | Topr | CustomSurrogate

@@ -69,7 +69,7 @@ class PlanFlags:
     prompt_tokens: int | None = None
     """Mean tokens of a prompt that a dry run assumes; the task's usual ones if left out."""
     response_tokens: int | None = None
-    """The same of a response."""
+    """Mean tokens of a response; the task's usual ones if left out."""
 
     def __post_init__(self):
         for name in ("gpu", "prompt_tokens", "response_tokens"):
@@ -104,19 +104,19 @@ class LLMFlags:
     """All of an `LLMRun` but its design and its seed, each to change."""
 
     task: TaskConfig = field(default_factory=TaskConfig)
-    """The pair's problems."""
+    """Task and its problems, by default the pair's."""
     model: Model = field(default_factory=Model)
-    """The pair's model."""
+    """Model, by default the pair's."""
     optimizer: AdamW = field(default_factory=AdamW)
-    """The pair's update rule."""
+    """Update rule, by default the pair's."""
     evaluation: Evaluation = field(default_factory=Evaluation)
     """The measurements of an evaluation."""
     compute: Compute = field(default_factory=Compute)
-    """The sizes of the pieces of work."""
+    """Device, sampler and sizes of the pieces of work."""
     lora: LoRA = field(default_factory=LoRA)
-    """Whether all weights are trained, or adapters beside them."""
+    """Low-rank adapters that are trained in place of all weights."""
     temperature: float = 1.0
-    """Divides the logits of the policy, where it samples and where it is trained."""
+    """Divisor of the policy's logits, where it samples and where it is trained."""
     top_p: float = 1.0
     """Training rollouts are sampled from the likeliest tokens with this sum of probabilities. This and the next two
     need --estimator.correction.kind."""
@@ -147,9 +147,9 @@ class RewardFlags:
     reward: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py:FUNCTION [...]")] = ()
     """Functions of your own that are trained on, in place of the task's strict reward. Naming a file runs it."""
     reward_weights: tuple[float, ...] = ()
-    """Their parts in the sum, one for each; 1 each if left out."""
+    """Weights of these functions in the sum; 1 each if left out."""
     reward_timeout: float = SECONDS
-    """Seconds that a call of one may take."""
+    """Seconds that a call of one of these functions may take."""
 
     @cached_property
     def loaded(self) -> "dict[NamedReward, Function]":

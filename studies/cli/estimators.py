@@ -22,7 +22,7 @@ class Estimators:
     """
 
     name: tyro.conf.Positional[str | None] = None
-    """One estimator; all of them if left out."""
+    """Name of one estimator; all of them if left out."""
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
@@ -51,9 +51,9 @@ class Suite(Common):
     seeds: int | None = None
     """Seeds of each task; its own number, 10 or 20, if left out."""
     minutes: float = 10.0
-    """Time after which an estimator is stopped, with what it got."""
+    """Minutes after which an estimator is stopped and shown with the runs that have ended."""
     check: Path | None = None
-    """A submission to check; of an estimator of your own, name it too."""
+    """Submission to check; name your estimator too where it is one of your own."""
 
     def execute(self, console: Console) -> int:
         """Run what is missing and print the tables, or check a submission."""
@@ -82,7 +82,7 @@ class Theory:
     ids: tyro.conf.Positional[tuple[str, ...]] = ()
     """Checks to run, such as T14; all of them if left out."""
     tier: Literal["all", "fast", "slow"] = "all"
-    """Only the fast or only the slow ones."""
+    """Which checks to run: all, only the fast or only the slow ones."""
     mutants: bool = False
     """Run each check's mutants instead, wrong estimators on which its claims must FAIL."""
     quiet: bool = False
@@ -118,14 +118,14 @@ class TheoryFacts(Common):
 
 @dataclass(frozen=True)
 class CostFlags:
-    """The costs of a round's parts, in any unit."""
+    """Costs of a round's parts, in any unit."""
 
     prompt: float = 0.0
-    """Of a prompt."""
+    """Cost of a prompt."""
     rollout: float = 1.0
-    """Of a response."""
+    """Cost of a response."""
     token: float = 0.0
-    """Of a token, read or sampled."""
+    """Cost of a token, read or sampled."""
     prompt_tokens: float = 0.0
     """Tokens of a prompt."""
     response_tokens: float = 0.0
@@ -150,15 +150,15 @@ class Law:
     pair: str | None = None
     """A pair with a pilot, in the results folder or in the package, or one of the simulator."""
     r: float | None = None
-    """Variance of gradients between prompts over that of a response within its prompt, instead of a pair's."""
+    """Variance of gradients between prompts, divided by that of a response within its prompt; instead of a pair's."""
     phi: float = 1.0
-    """With --r: what a perfect baseline leaves of the variance within."""
+    """With --r: part of the variance within a prompt that a perfect baseline leaves."""
     budget: float = 256.0
     """The limit of a round's cost."""
     cost: CostFlags = field(default_factory=CostFlags)
-    """The costs of its parts."""
+    """Costs of a round's parts, in any unit."""
     results: Path = Path("results")
-    """Results folder, for pilots."""
+    """Results folder with the pilots."""
 
     def __post_init__(self):
         check((self.pair is None) != (self.r is None), "pair and r; allowed: one of the two")
@@ -196,7 +196,7 @@ class Public:
     """
 
     source: tyro.conf.Positional[str | None] = None
-    """One of them, with its traps; all if left out."""
+    """Source to show, with its traps; all of them if left out."""
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
@@ -211,7 +211,7 @@ class Doctor:
     """Check the installation: versions, threads, cache, disk."""
 
     results: Path = Path("results")
-    """Where results would go."""
+    """Results folder, of which the free disk space is checked."""
 
     def execute(self, console: Console) -> int:
         """Print the facts; status 1 where there is a problem."""

@@ -44,11 +44,11 @@ class Pilot(Common):
     pair: str = TINY_PAIR
     """Model-dataset pair of level llm."""
     task: TaskConfig = field(default_factory=lambda: start_at(TINY_PAIR, "llm").task)
-    """The pair's problems, or others."""
+    """Task and its problems, by default the pair's."""
     model: Model = field(default_factory=lambda: start_at(TINY_PAIR, "llm").model)
-    """The pair's model, or another: a folder, or a name on the hub."""
+    """Model, by default the pair's: a folder, or a name on the hub."""
     compute: Compute = field(default_factory=lambda: start_at(TINY_PAIR, "llm").compute)
-    """The sizes of the pieces of work; with --model on the GPU where there is one."""
+    """Device, sampler and sizes of the pieces of work; with --model on the GPU where there is one."""
     temperature: float = 1.0
     """Temperature of training."""
     designs: tuple[str, ...] = PILOT_CELLS
@@ -144,12 +144,12 @@ class _Forecasting(Common):
     results: Path = Path("results")
     """Results folder with the pilot, and for what is found."""
     seed: int = 0
-    """Of the calibration: its worlds, training runs and draws."""
+    """Seed of the calibration: of its worlds, training runs and draws."""
     base: float | None = None
-    """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
-    the first evaluations if left out."""
+    """For imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed
+    from the first evaluations if left out."""
     questions: int | None = None
-    """Of imported and unfinished runs: responses behind a test Pass@1, where the log does not say."""
+    """For imported and unfinished runs: responses behind a test Pass@1, where the log does not say."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -184,24 +184,24 @@ class Predict(_Forecasting):
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
     """Unfinished runs: a log, a run's folder, imported:NAME#RUN. In place of a pilot."""
     rounds: int | None = None
-    """Of unfinished runs: rounds that they will have."""
+    """For unfinished runs: rounds that they will have."""
     pair: str = TINY_PAIR
     """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
     budget: int | None = None
     """Rollouts that a run may spend; any if left out."""
     designs: tuple[str, ...] = ()
-    """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run, or with --quick at a learning
+    """For imported runs: prompts x rollouts, such as 32x8, as long as the longest run, or with --quick at a learning
     rate, 32x8@1e-6; those of the runs if left out."""
     quick: bool = False
-    """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
+    """Use the law and the plain forecasts alone, which takes seconds; nothing is calibrated."""
     model_size: float | None = None
-    """Billions of parameters of a model that nobody ran: where its runs end, from --family and --task alone."""
+    """Size in billions of parameters of a model that nobody ran; --family and --task alone tell where its runs end."""
     family: str | None = None
-    """The beginning of its models' names, such as qwen or llama."""
+    """With --model-size: beginning of model names, such as qwen or llama."""
     task: str | None = None
-    """gsm8k or math."""
+    """With --model-size: gsm8k or math."""
     pilot: Path | None = None
-    """Of imported runs: file with r and phi, results/pilot/NAME/run.json of the TRL callback or a pilot.json."""
+    """For imported runs: file with r and phi, results/pilot/NAME/run.json of the TRL callback or a pilot.json."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -268,8 +268,9 @@ class Score(_Forecasting):
     """
 
     what: str = "language"
-    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, three designs; paper: six
-    pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME, public:SOURCE."""
+    """Runs to score on. language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, three
+    designs; paper: six pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME,
+    public:SOURCE."""
 
     def __post_init__(self):
         from rftlab.studies.analysis.source import is_free

@@ -48,11 +48,11 @@ class Signal:
     p: float | None = None
     """Mean pass rate, instead of measurements."""
     spread: float = 0.0
-    """Its standard deviation over questions."""
+    """With --p: standard deviation of pass rates over questions."""
     batch: tuple[int, ...] = (8, 32, 128, 256)
     """B: prompts of a round."""
     rollouts: tuple[int, ...] = (2, 4, 8, 16, 32)
-    """K: responses to each."""
+    """K: responses to each prompt."""
 
     def __post_init__(self):
         given = [name for name in ("file", "pair", "imported", "p") if getattr(self, name) is not None]
@@ -121,11 +121,11 @@ class Signal:
 class Power:
     """Compute seeds and questions that a difference needs.
 
-    Or whether a difference that was measured is one.
+    Or say whether a measured difference is real.
 
         rftlab power --sigma 0.015 --difference 0.02           # seeds an arm, paired and unpaired
         rftlab power --difference 0.02 --p 0.4 --spread 0.3    # test questions
-        rftlab power --a 0.41 0.43 0.40 --b 0.44 0.46 0.45     # is it one?
+        rftlab power --a 0.41 0.43 0.40 --b 0.44 0.46 0.45     # is it real?
         rftlab power --imported sweep --a run1 run2 --b run3 run4
     """
 
@@ -134,11 +134,11 @@ class Power:
     sigma: float | None = None
     """Standard deviation of a run's Pass@1 over seeds."""
     correlation: float = 0.0
-    """Of two designs' runs with one seed; paired runs gain from it."""
+    """Correlation of two designs' runs of one seed; pairing gains from it."""
     questions: int | None = None
-    """Test questions that there are."""
+    """Number of test questions."""
     p: float | None = None
-    """Pass@1."""
+    """Mean Pass@1 over questions."""
     spread: float = 0.0
     """Standard deviation of pass rates over questions (rftlab signal prints it)."""
     responses: int = 1
@@ -146,7 +146,7 @@ class Power:
     a: tuple[str, ...] = ()
     """Pass@1 of the runs of one design; names of runs with --imported, * for any letters."""
     b: tuple[str, ...] = ()
-    """The same of the other."""
+    """Pass@1, or names, of the runs of the other design."""
     paired: bool = False
     """Whether the first of a and the first of b have one seed, and so on."""
     imported: str | None = None
@@ -235,19 +235,19 @@ class Advise:
     """
 
     model: str = ""
-    """A folder with a config.json, that file, a known name, one in the hub's local cache, or a number of parameters
-    (7e9, 7B); that of --config if left out."""
+    """Model: a folder with a config.json, that file, a known name, one in the hub's local cache, or a number of
+    parameters (7e9, 7B); that of --config if left out."""
     config: Path | None = None
     """Configuration of TRL or verl to start from (YAML, JSON, script): designs keep its estimator, rate and lengths,
     and what the first one changes is printed."""
     task: str = "gsm8k"
-    """gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
+    """Task: gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
     gpus: Annotated[str, tyro.conf.arg(aliases=("--gpu",))] = "8xH100"
-    """COUNTxNAME, of A100-40, A100-80, H100, H200, and measured[:FILE], a report of `make gpu-check`."""
+    """GPUs as COUNTxNAME, of A100-40, A100-80, H100, H200, and measured[:FILE], a report of `make gpu-check`."""
     budget: tuple[str, ...] = ("200",)
     """GPU-hours for the first runs together: 200, or 200 GPU-hours."""
     designs: tuple[str, ...] = ()
-    """Labels of the grid, or BxK; the 25 designs of the grid if left out."""
+    """Designs by their labels in the grid, or as BxK; the 25 designs of the grid if left out."""
     rounds: int = 500
     """Training rounds of a run."""
     prompt_tokens: int | None = None
@@ -263,9 +263,9 @@ class Advise:
     results: Path = Path("results")
     """Results folder with the evidence."""
     engine: EngineChoice = "verl"
-    """Trainer in whose words the first run is told; that of --config where there is one."""
+    """Trainer for which the settings of the first run are written; that of --config where there is one."""
     learning_rate: float | None = None
-    """That the engine is told; that of --config, or 1e-6, if left out."""
+    """Learning rate in these settings; that of --config, or 1e-6, if left out."""
 
     def __post_init__(self):
         check_finite("budget", self._gpu_hours(), above=0)

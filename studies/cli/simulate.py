@@ -64,7 +64,7 @@ class Reproduce(Common):
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
     backend: Literal["rftlab", "verl"] = "rftlab"
-    """The trainer of language models: ours; or verl, for which runs are written, not run."""
+    """The trainer of language models: rftlab's; or verl, for which runs are written, not run."""
     verl: Cluster = field(default_factory=Cluster)
     """The cluster of --backend verl."""
     changes: Annotated[dict[str, float | str], tyro.conf.Fixed, tyro.conf.Suppress] = field(default_factory=dict)
@@ -212,13 +212,13 @@ class Run(StudyCommand):
     level: Literal["sim"] = "sim"
     """The kind of runs: the simulator, or with llm a language model."""
     sampler: Sampler = field(default_factory=Sampler)
-    """The differences of the policy that samples from the one that is trained."""
+    """Differences between the policy that samples and the one that is trained."""
     environment: Linear = field(default_factory=Linear)
-    """The pair's problem, to change."""
+    """Contexts and base policy, by default the pair's."""
     optimizer: Optimizer = field(default_factory=Optimizer)
-    """The pair's update rule, to change."""
+    """Update rule, by default the pair's."""
     evaluation: Evaluation = "exact"
-    """Pass@1, exact or sampled; with full also pass@k, entropy, format, zero-variance groups and lengths."""
+    """Measured: Pass@1, exact or sampled; with full also pass@k, entropy, format, zero-variance groups, lengths."""
 
     def start(self) -> Simulation:
         """Return the pair's simulation with this command's changes."""
@@ -316,7 +316,7 @@ class Explore:
     state: str = ""
     """The state that the page begins with: the part behind the question mark of a link that it gave."""
     port: int = 0
-    """Where it listens; 0 takes a free port."""
+    """Port of the page; 0 takes a free one."""
     threads: int = 0
     """Threads that simulate; 0 means all cores."""
     browser: bool = True

@@ -41,15 +41,15 @@ class Train(RewardFlags):
     """
 
     folder: Path = Path("results/train")
-    """Where the run lies; a folder belongs to one configuration."""
+    """Folder of the run; it belongs to one configuration."""
     preset: str = "grpo"
     """Estimator that the --estimator flags start from (`rftlab estimators` lists them)."""
     pair: str = TINY_PAIR
     """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
-    """Where measurements are shown as well; the package of that name must be installed."""
+    """Program that shows the measurements as well; the package of that name must be installed."""
     show_every: int = 0
-    """Rounds between two of which the best and the worst response are printed. 0: none."""
+    """Rounds from one print of the best and the worst response to the next. 0: none is printed."""
     stop_on_alarm: bool = False
     """End the run, with a checkpoint, at the first sign of trouble that `rftlab diagnose` knows."""
     fill: bool = False
@@ -122,7 +122,7 @@ def parse_train(arguments: list[str]) -> Train:
 class ShowRollouts:
     """Show what a run sampled, the lowest rewards first.
 
-    Or the questions that changed most.
+    Or, with --by changed, the questions that changed most.
 
         rftlab rollouts results/train
         rftlab rollouts results/train --by changed --groups 3
@@ -135,24 +135,24 @@ class ShowRollouts:
     run: tyro.conf.Positional[Path]
     """Folder of `rftlab train`, or of a run of a study; it may still be running."""
     by: Order = "worst"
-    """worst: lowest mean reward first. changed: questions by the change of their mean reward from the first visit to
-    the last. round: in order."""
+    """Order of groups. worst: lowest mean reward first. changed: questions by the change of their mean reward from the
+    first visit to the last. round: in order."""
     groups: int = 5
     """Groups, or questions, that are shown."""
     responses: int = 4
-    """Responses of each, the best and the worst."""
+    """Responses of each group that are shown, the best and the worst."""
     first_round: int | None = None
-    """No earlier rounds."""
+    """First round that is shown."""
     last_round: int | None = None
-    """No later rounds."""
+    """Last round that is shown."""
     least_reward: float | None = None
-    """No responses with a lower reward."""
+    """Lowest reward of a response that is shown."""
     most_reward: float | None = None
-    """No responses with a higher reward."""
+    """Highest reward of a response that is shown."""
     prompt: int | None = None
-    """One prompt by its number."""
+    """Number of the only prompt that is shown."""
     letters: int = 300
-    """Letters of a text that are shown."""
+    """Largest number of letters of a text that are shown."""
 
     def __post_init__(self):
         for name in ("groups", "responses", "letters"):
@@ -220,7 +220,7 @@ class Status:
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
     follow: bool = False
-    """Go on with a line for every round that ends, until no language model runs there."""
+    """Keep printing a line for every round that ends, until no language model runs there."""
 
     def execute(self, console: Console) -> int:
         """Print the tables."""

@@ -35,9 +35,9 @@ class CheckRun:
     paths: tyro.conf.Positional[tuple[str, ...]] = ()
     """A configuration, logs of its run, imported:NAME or public:SOURCE."""
     model: str = ""
-    """A name, a folder with a config.json, or a number of parameters (1.7B); that of the files if left out."""
+    """Model: a name, a folder with a config.json, or a number of parameters (1.7B); that of the files if left out."""
     gpus: str = ""
-    """COUNTxNAME, of A100-40, A100-80, H100, H200; 1xH100 if left out."""
+    """GPUs as COUNTxNAME, of A100-40, A100-80, H100, H200; 1xH100 if left out."""
     rounds: int | None = None
     """Steps that the run will have; those of the configuration, else twice those of the log, if left out."""
     processes: int | None = None
@@ -84,7 +84,7 @@ class Import:
         rftlab import mine.csv --columns step=iter pass_at_1=accuracy
         rftlab import --config grpo.yaml --processes 8       # what are my B and K?
 
-    Prints what was found, the design in our terms, what is unknown, and every repair. Runs lie in
+    Prints what was found, the design in rftlab's terms, what is unknown, and every repair. Runs lie in
     RESULTS/imported/NAME.
     """
 
@@ -93,31 +93,31 @@ class Import:
     name: str | None = None
     """Name of the collection; that of the first path if left out."""
     columns: tuple[str, ...] = ()
-    """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of ours;
+    """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of rftlab;
     train.pass_at_1=NAME for the train split."""
     config: Path | None = None
-    """The run's configuration, where the log holds none: verl's or TRL's; alone it is only explained."""
+    """File with the run's configuration, where the log holds none: verl's or TRL's. Alone it is only explained."""
     reader: str | None = None
-    """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.readers.RawRun; that file is run."""
+    """FILE.py:FUNCTION of your own reader: it gets a path, returns rftlab.studies.readers.RawRun, and is run."""
     repeats: tuple[str, ...] = ()
-    """Runs that repeat one design with other seeds, by name, * for any letters: 'grpo-s*'. Without configurations
-    nothing else tells, and names decide nothing."""
+    """Names of runs that repeat one design with other seeds, * for any letters: 'grpo-s*'. Needed where runs have no
+    configurations, since names alone do not count."""
     results: Path = Path("results")
     """Results folder."""
     processes: int | None = None
     """World size, which TRL's batch depends on and its arguments do not hold."""
     prompts: int | None = None
-    """B, prompts of a round, where you know it; this and those below outrank the configuration."""
+    """B: prompts of a round, where you know it; this flag and those below outrank the configuration."""
     rollouts: int | None = None
-    """K, responses to each prompt."""
+    """K: responses to each prompt."""
     updates: int | None = None
     """Optimiser updates a round."""
     learning_rate: float | None = None
-    """Of the policy."""
+    """Learning rate of the policy."""
     advantage: str | None = None
-    """raw, group_mean, group_zscore, or another name."""
+    """Advantage: raw, group_mean, group_zscore, or another name."""
     loss: str | None = None
-    """In words."""
+    """Surrogate and how tokens are averaged, in words."""
 
     def __post_init__(self):
         check_named(self, ("processes", "prompts", "rollouts", "updates"), check_count)
@@ -189,13 +189,13 @@ class Diagnose:
     """
 
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Logs, folders of runs, imported:NAME or public:SOURCE; #RUN after it is one of several runs."""
+    """Logs, folders of runs, imported:NAME or public:SOURCE; #RUN behind it picks one of several runs."""
     results: Path = Path("results")
     """Results folder of imported:NAME."""
     questions: int | None = None
     """Questions of an evaluation, where the log does not say."""
     claim: float | None = None
-    """Difference of Pass@1 that the evaluation should show; from its first to its last value if left out."""
+    """Difference of Pass@1 that the evaluation should show; that of its first and its last value if left out."""
 
     def __post_init__(self):
         check(bool(self.runs), "no run is named; allowed: a log, a folder, imported:NAME or public:SOURCE")
@@ -247,14 +247,14 @@ class Compare(Common):
     levels: tyro.conf.Positional[tuple[str, ...]] = ()
     """Two or three of LEVEL:PAIR; `rftlab --help` lists the pairs."""
     axis: AxisName = "rounds"
-    """The axis of the curves; trade-off curves stand where every design has spent as much. fraction: of the
-    planned rounds."""
+    """Axis of the curves; trade-off curves compare designs at equal values of it. fraction: part of the planned
+    rounds."""
     seeds: int | None = None
     """Seeds of simulated levels; those of the folder's study if left out, else 5."""
     rounds: int | None = None
     """Rounds of simulated levels; those of the folder's study if left out, else the pair's own 2000."""
     seed: int = 0
-    """Of the resampling."""
+    """Seed of the resampling."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -283,7 +283,7 @@ class Report:
         rftlab report public:pods/gsm8k        # a public source that comes with rftlab
         rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
-    Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
+    Imported runs go to RESULTS/report-imported-NAME/report.html: curves, ends, designs in rftlab's terms, repairs and
     what is unknown.
     """
 
@@ -292,7 +292,7 @@ class Report:
     results: Path = Path("results")
     """Results folder, or the folder of one run. Without a study, the report shows the runs that are there."""
     level: Level = "sim"
-    """Which of its studies."""
+    """Study of the results folder to report: of the simulator or of language models."""
     quiet: bool = False
     """No progress bars (for logs)."""
 

@@ -16,9 +16,9 @@ class Cluster:
     """GPUs of one kind in equal machines, and what replaces a pair's own model and data."""
 
     nodes: int = 1
-    """Machines."""
+    """Number of machines."""
     gpus_per_node: int = 8
-    """GPUs of each."""
+    """GPUs of each machine."""
     tensor_parallel: int = 1
     """GPUs that hold one copy of vLLM's weights."""
     model: str | None = None
@@ -26,7 +26,7 @@ class Cluster:
     source: str | None = None
     """Where the task's problems come from, as --task.source of `rftlab train`; the pair's own if left out."""
     test_source: str | None = None
-    """The same for test problems, where they are elsewhere."""
+    """Where test problems come from, if from elsewhere."""
 
     def __post_init__(self):
         for name in ("nodes", "gpus_per_node", "tensor_parallel"):

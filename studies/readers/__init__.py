@@ -1,5 +1,4 @@
-"""Training logs of other programs, read as runs in our terms: rounds, splits, metrics, and what is known of the
-design."""
+"""Read training logs of other programs as runs in rftlab's terms: rounds, splits, metrics, and the known design."""
 
 from rftlab.studies.readers.read import read_logs
 from rftlab.studies.readers.run import ImportedRun, KnownDesign, RawRun

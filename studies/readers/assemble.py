@@ -1,7 +1,7 @@
-"""From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
-of the design.
+"""Turn what a format read into an imported run: rftlab's metric names, rounds, rates as fractions, and the design that
+the log itself states.
 
-Runs repeat each other as their configurations or columns say, or the user.
+Runs count as repeats of each other where their configurations or columns say so, or where the user does.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ _APART = (
     *("rollout_data_dir", "validation_data_dir", "resume_from_path", "wandb_name", "wandb_run_name", "wandb_run_id"),
     *("wandb_project", "wandb_group", "hub_model_id", "save", "load"),
 )
-"""Settings that say how a run is called and where it writes; they and seeds are no part of what repeats share."""
+"""Settings that hold a run's name or a place where it writes. Repeats may differ in these and in seeds."""
 _NAMES = ("name", "id", "group")
-"""And so do these at the top of a configuration or below one of `_OF_RUNS`. Elsewhere they name a model, a data set, an
-environment, an optimiser, which repeats share."""
+"""Settings that name a run at the top of a configuration or below one of `_OF_RUNS`. Elsewhere they name a model, a
+data set, an environment or an optimiser, in which repeats agree."""
 _OF_RUNS = (
     *("", "config", "cfg", "args", "params", "hparams", "run", "experiment", "exp", "trainer", "project", "job"),
     *("wandb", "trackio", "swanlab", "mlflow", "tensorboard", "comet", "neptune", "tracker", "tracking", "monitor"),
@@ -38,8 +38,9 @@ _OF_RUNS = (
 
 
 def repeats_mark(raw: RawRun, design: KnownDesign) -> str:
-    """The mark of runs that repeat each other: a checksum of all that their own configurations say, or their columns
-    where B and K are known, but for seeds and names; "" where neither is there. Names of runs say nothing."""
+    """Return the mark that runs share where they repeat each other; "" where nothing tells. The mark is the source's
+    own, else a checksum of the run's whole configuration, or of its columns where B and K are known, without seeds and
+    names. The name of a run itself does not count."""
     sized = design.prompts is not None and design.rollouts is not None
     known = raw.config if raw.config and raw.whole and (sized or detect_trainer(raw.config)) else None
     known = raw.stated if known is None and sized else known
@@ -50,7 +51,7 @@ def repeats_mark(raw: RawRun, design: KnownDesign) -> str:
 
 
 def _without_seed(settings: Any, above: str = "") -> Any:
-    """Settings without those of `_is_apart`, at every depth. above: the name of the part that holds them."""
+    """Return settings without seeds and names at every depth (`_is_apart`). above: name of the part that holds them."""
     if not isinstance(settings, dict):
         return settings
     kept = {}
@@ -62,13 +63,13 @@ def _without_seed(settings: Any, above: str = "") -> Any:
 
 
 def _is_apart(name: str, above: str) -> bool:
-    """Whether a setting is a seed or says how a run is called. above: the name of the part that holds it."""
+    """Whether a setting is a seed, or a run's name or place. above: name of the part that holds it."""
     return "seed" in name or name in _APART or (name in _NAMES and above in _OF_RUNS)
 
 
 def mark_repeats(runs: list[ImportedRun], patterns: tuple[str, ...]) -> list[ImportedRun]:
-    """Runs whose names a pattern meets repeat each other. Raises UserError where it meets fewer than two, one that
-    another has met, or two of which designs are known to differ."""
+    """Return the runs, with those marked as repeats of each other whose names fit one pattern. Raises UserError where a
+    pattern fits fewer than two runs, a run that an earlier pattern fits, or runs whose known designs differ."""
     marks: dict[str, str] = {}
     for pattern in patterns:
         own = [run for run in runs if fnmatchcase(run.name, pattern)]
@@ -99,20 +100,20 @@ def describe_unmarked(runs: list[ImportedRun]) -> str:
 
 
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
-"""Last parts of names that may count right answers."""
+"""Last parts of metric names that may count right answers."""
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
-"""And of those that say of how many."""
+"""Last parts of metric names that may count all answers."""
 _OF_RIGHT = re.compile(r"rewards/[^/]*(?:accuracy|correct|format)[^/]*$", re.IGNORECASE)
 _OF_SCRIPT = re.compile(r"(?:xmlcount|int)_reward_func")
-"""Rewards of the script that gives 2 for a right answer and 0.5 for a format, which are none elsewhere."""
+"""Names of rewards that occur only in the script that gives 2 for a right answer and 0.5 for a format."""
 TOO_WIDE = 1.7
-"""Variance over m (1 - m), which is at most n / (n - 1) for n responses that get 0 to 1, and 2 or more where some get
-2."""
+"""Ratio of a reward's variance to m (1 - m), m its mean, above which it is no share. The ratio is at most n / (n - 1)
+for n responses that get 0 to 1, and 2 or more where some get 2."""
 _BOUNDS = ("critic/score/min", "critic/score/max")
 RARELY = 5
-"""Steps with a reward for each with pass@k, from which on these are of evaluations."""
+"""Pass@k counts as an evaluation where at least this many steps have a reward for each one that has pass@k."""
 _CACHED = re.compile(r"models--([\w.]{1,100}(?:-[\w.]{1,100}){0,9})--([\w.-]{1,200})/snapshots/")
-"""A model where the hub's library keeps it."""
+"""Path of a model in the cache of Hugging Face's hub library."""
 
 
 _COLUMNS = {
@@ -121,9 +122,9 @@ _COLUMNS = {
     "updates_per_round": ("optimizer_updates_per_rollout_batch", "updates_per_round", "updates_per_batch"),
 }
 _LOGGED = {"learning_rate": "learning_rate", "num_iterations": "updates_per_round"}
-"""Arguments of TRL that are not missed where the log tells the fact."""
+"""Arguments of TRL, and the design facts of the log that make up for them where they are not stated."""
 _OF_UPDATES = ("reward_mean", "grad_norm", "learning_rate", "entropy", "kl", "kl_ref", "clip_fraction")
-"""Metrics of a round and its updates."""
+"""Metrics that training logs for a round and its updates."""
 
 
 _Part = tuple[str, Name, Points]
@@ -133,10 +134,10 @@ _Part = tuple[str, Name, Points]
 def assemble(
     raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesign, processes: int | None = None
 ) -> ImportedRun:
-    """A run in our terms. given: what the user says of the design, which outranks all else; processes: the world
-    size that TRL's batch depends on.
+    """Return an imported run. sources: name and SHA-256 of each file. given: design facts from the user, which outrank
+    all others. processes: the world size, on which TRL's batch depends.
 
-    Raises UserError where the steps cannot be made sense of.
+    Raises UserError where a log has no values, or steps that cannot be turned into rounds.
     """
     if raw.pieces:
         design = merge_designs(given, raw.design)
@@ -171,8 +172,8 @@ def assemble(
 
 
 def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
-    """Every metric with its name: the user's, ours where the table has one and no better source of it is there,
-    else its own."""
+    """Return every metric with a name: the one that the user gave, else rftlab's, where the table has it and no better
+    source of it exists, else the source's own."""
     names = {
         source: _scored(name, points, notes)
         for source in points
@@ -198,8 +199,8 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
 
 
 def _tested_first(raw: RawRun, parts: list[_Part], notes: list[str]) -> list[_Part]:
-    """The parts of a log that tests the untrained model at step 0, where no loss or reward stands: training begins at
-    step 1 then, and a score at step 0 is one of evaluations."""
+    """Return the parts of a log, with scores at step 0 taken as evaluations where the log tests the untrained model
+    there. Such a log has no loss and no reward at step 0, and its training begins at step 1."""
     updates = [
         part
         for source, name, part in parts
@@ -225,7 +226,7 @@ def _tested_first(raw: RawRun, parts: list[_Part], notes: list[str]) -> list[_Pa
 
 
 def _tested_rarely(parts: list[_Part], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
-    """The parts of a log whose pass@k stand at few of the steps that have a reward, which are those of evaluations."""
+    """Return the parts of a log, with pass@k taken as evaluations where few of the steps with a reward have them."""
     rewarded = max((len(part.steps) for _, name, part in parts if name.metric == "reward_mean"), default=0)
     tests = {
         source: name._replace(split="test")
@@ -240,9 +241,9 @@ def _tested_rarely(parts: list[_Part], aliases: dict[str, str], notes: list[str]
 
 
 def _is_worth_more(source: str, points: dict[str, Points], notes: list[str]) -> bool:
-    """Whether a reward for right answers or formats is no share of them, which is noted. Such a one exceeds 1, varies
-    by more than a share of its mean can, or is below 1 where all responses get the most. Others are of the script that
-    gives 2 and 0.5, as its other rewards tell."""
+    """Whether a reward for right answers or formats is something else than their share, which is noted. A reward is no
+    share where it exceeds 1, varies by more than a share of its mean can, or is below 1 where all responses get the
+    most. A reward of the script that gives 2 and 0.5 is none either; the script is known by its other rewards."""
     reward = source.removesuffix("/mean")
     if not _OF_RIGHT.search(reward):
         return False
@@ -275,20 +276,20 @@ def _aliased(name: str) -> Name:
 
 
 def _own(source: str) -> Name:
-    """A metric that has no name of ours."""
+    """Return the source's own name for a metric that the table lacks."""
     return Name("", plain(source)[:LONGEST_NAME], "", 0)
 
 
 def _short_tasks(tasks: set[str]) -> dict[str, str]:
-    """openai/gsm8k is gsm8k, unless two sets would share a name."""
+    """Return short names of tasks: openai/gsm8k becomes gsm8k, unless two tasks would share a name."""
     last = {task: task.rsplit("/", 1)[-1] for task in tasks}
     unique = len(set(last.values())) == len(last)
     return {task: plain(last[task] if unique else task)[:LONGEST_NAME] for task in tasks}
 
 
 def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
-    """The metric "score" is Pass@1 where it is 0 or 1: where verl logs its smallest and largest values, those
-    tell."""
+    """Rename the metric "score": to Pass@1 where it is 0 or 1, else to a mean reward. Where verl logs its smallest and
+    largest values, those decide."""
     if name.metric != "score":
         return name
     bounds = [points[bound].values for bound in _BOUNDS if bound in points]
@@ -311,8 +312,8 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
 
 
 def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counted: bool) -> tuple[Name, Points]:
-    """A rate that is written in per cent becomes a fraction; one that may be either, or a count, keeps its own name.
-    counted: whether the log says of how many something is."""
+    """Turn a rate in per cent into a fraction. A rate that may be either, or may be a count, keeps the source's name.
+    counted: whether the log has a metric that may count all answers."""
     values, inside = part.values, part.values.min() >= 0 and part.values.max() <= 1
     signs = counted + (source.rpartition("/")[2].lower() in _COUNTS) + (not inside)
     if signs > 1 and np.all(values == np.rint(values)):
@@ -333,7 +334,7 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counte
 def _piece(
     source: str, name: Name, points: Points, counting: Counting, unprinted: set[tuple[str, int]]
 ) -> MetricSeries:
-    """A metric with its rounds; several updates of a round are averaged."""
+    """Return a metric by rounds; values of several updates in a round are averaged."""
     steps, values, n = points
     test = name.split == "test" or (name.split == "" and is_test_metric(source))
     rounds = counting.rounds(steps, test)
@@ -349,8 +350,9 @@ def _piece(
 
 
 def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
-    """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence. TRL logs a reward
-    where it samples, and a loss at every update."""
+    """Return design facts from the log's values, each with a sentence: constant columns under any prefix
+    (train/group_size), the learning rate, and updates a round of TRL, which logs a reward where it samples and a loss
+    at every update."""
     facts: dict[str, Any] = {}
     assumed = []
     for field, names in _COLUMNS.items():
@@ -377,7 +379,7 @@ def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
 
 
 def _rate(points: dict[str, Points]) -> tuple[float, str] | None:
-    """The learning rate that was logged; the highest of a schedule."""
+    """Return the logged learning rate, the highest of a schedule, and a sentence on its source."""
     for name, part in points.items():
         known = translate_metric(name)
         if known is not None and known.metric == "learning_rate":

@@ -1,7 +1,7 @@
-"""The one table from metric names of others to ours.
+"""Translate metric names of other programs to rftlab's by one table.
 
 Sources: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), what slime,
-NeMo-RL, tinker-cookbook and the trainers of `_OTHERS` log, and public logs of loops of people's own. If a run has
+NeMo-RL, tinker-cookbook and the trainers of `_OTHERS` log, and public logs of self-written loops. If a run has
 several names for one metric, the first in the table is taken; the others keep their own names.
 """
 
@@ -11,22 +11,22 @@ from typing import NamedTuple
 RATES = re.compile(
     r"pass_at_\d+|format_rate|zero_signal_fraction|clip_fraction|best_at_\d+|maj_at_\d+|truncated_fraction"
 )
-"""Metrics of ours that lie between 0 and 1, so that a per cent is seen."""
+"""Metrics of rftlab that lie between 0 and 1, so that values in per cent can be recognised."""
 LONGEST_NAME = 300
 SCORES = ("pass_at_1", "reward_mean", "format_rate", "response_length", "truncated_fraction")
-"""Metrics that an evaluation has too; others of a name for tests keep it."""
+"""Metrics that an evaluation may have; its other metrics keep the source's names."""
 
 
 class Name(NamedTuple):
-    """A metric of a source in our terms."""
+    """Name of a source's metric in rftlab's terms."""
 
     split: str
     metric: str
     task: str
     rank: float
-    """Its place in the table: of two sources of one metric the lower is taken."""
+    """Place in the table. Of two sources of one metric, the one with the lower rank is taken."""
     scale: float = 1.0
-    """ours = scale x theirs."""
+    """Factor from the source's values to rftlab's."""
 
 
 _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
@@ -50,15 +50,15 @@ _VERL_TEST = (
     (r"val-aux/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
     (r"val-aux/(?P<task>.+)/(?:reward|score)/mean@\d+", "reward_mean"),
 )
-"""best@k of verl is a bootstrap with replacement of the responses that there are, not the unbiased pass@k, so it
-has a name of its own."""
+"""verl's validation metrics. Its best@k is a bootstrap with replacement of the responses that there are, not the
+unbiased pass@k, so it has a name of its own."""
 
 _PODS = (
     (r"eval/(?P<task>[^/]+)/ans_acc", "pass_at_1"),
     (r"eval/(?P<task>[^/]+)/for_acc", "format_rate"),
     (r"eval/(?P<task>[^/]+)/lengths", "response_length"),
 )
-"""PODS' results (YixuanEvenXu/pods): the answer alone, and the format alone."""
+"""Metrics in PODS' results (YixuanEvenXu/pods), which rate the answer alone and the format alone."""
 
 _TINKER = (
     (r"env/all/correct", "pass_at_1"),
@@ -66,8 +66,8 @@ _TINKER = (
     (r"env/all/format", "format_rate"),
     (r"env/all/ac_tokens_per_turn", "response_length"),
 )
-"""tinker-cookbook's means over all environments, with test/ before them those of an evaluation (rl/metric_util.py);
-the policy of step s is evaluated before it is trained."""
+"""tinker-cookbook's means over all environments (rl/metric_util.py); the prefix test/ marks those of an evaluation. The
+policy of step s is evaluated before it is trained."""
 
 _BENCHMARKS = r"(?:aime|amc|gsm8k|math|olympiad(?:bench)?|minerva|gpqa|mmlu|countdown|humaneval|mbpp|livecodebench)"
 _OTHERS_TEST = (
@@ -83,8 +83,9 @@ _OTHERS_TEST = (
     (r"val/reward_score|val/overall_reward", "reward_mean"),
     (rf"{_TEST}[/_](?P<task>{_BENCHMARKS}[-_]?\d{{0,4}})", "score"),
 )
-"""OpenRLHF (openrlhf/trainer/ppo_trainer.py; pass1 is the mean reward), ROLL (roll/pipeline), AReaL, EasyR1
-(verl/trainer/ray_trainer.py), and slime, whose evaluations have the name of their set alone (slime/observability)."""
+"""Evaluations of OpenRLHF (openrlhf/trainer/ppo_trainer.py; pass1 is the mean reward), ROLL (roll/pipeline), AReaL,
+EasyR1 (verl/trainer/ray_trainer.py), and slime, whose evaluations have the name of their set alone
+(slime/observability)."""
 
 _OTHERS = (
     (r"reward/avg_raw_reward", "reward_mean"),
@@ -107,9 +108,9 @@ _OTHERS = (
     (r"val/sequence_lengths|actor/response_tok_len|tokens/response_length/mean", "response_length"),
     (r"rollout/truncated_ratio|ppo_actor/no_eos_ratios/avg|grpo_actor/no_eos_ratios/avg", "truncated_fraction"),
 )
-"""SkyRL (skyrl/train, skyrl/backends), AReaL (areal/trainer/ppo/actor.py), TRL's PPO and open-instruct, whose val/
-holds values of training (open_instruct/grpo_fast.py), oat (oat/actors), torchtune (bare names), torchforge, EasyR1,
-xtuner and ROLL."""
+"""Training metrics of SkyRL (skyrl/train, skyrl/backends), AReaL (areal/trainer/ppo/actor.py), TRL's PPO and
+open-instruct, whose val/ holds values of training (open_instruct/grpo_fast.py), oat (oat/actors), torchtune (bare
+names), torchforge, EasyR1, xtuner and ROLL."""
 
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),
@@ -161,12 +162,12 @@ _PLAIN = (
     (r"_runtime|elapsed_seconds", "elapsed_seconds"),
     (r"step_time|total_step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
-"""Without the prefix of their split, and without what says that they are averages. TRL's `kl` is to the reference
-model, and so is what others call so without more."""
+"""Names without the prefix of a split and without a word for an average. TRL's `kl` is the KL to the reference model,
+and so is a bare `kl` of other trainers."""
 
 
 def _rules(rows: tuple, first: int) -> list[tuple[re.Pattern, Name]]:
-    """Compiled rows; alternatives of a pattern without groups rank in their order."""
+    """Return compiled rows, ranked from `first` on; alternatives of a pattern without groups rank in their order."""
     rules: list[tuple[re.Pattern, Name]] = []
     for pattern, metric, *scale in rows:
         simple = "(" not in pattern.replace(r"\(", "")
@@ -182,19 +183,19 @@ _OF_TEST, _OF_TRAIN, _OF_EITHER = (
 )
 
 METRICS = tuple(sorted({name.metric for _, name in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
-"""Ours; {k} stands for a number, {reward} for the name of one of several rewards."""
+"""Names of rftlab's metrics; {k} stands for a number, {reward} for the name of one of several rewards."""
 
 
 def is_metric(name: str) -> bool:
-    """Whether a user's name, with or without its split, is a metric of ours."""
+    """Whether a user's name, with or without its split, is a metric of rftlab."""
     alone = re.sub(r"^(?:test|train)\.", "", name)
     general = re.sub(r"^reward/.+", "reward/{reward}", re.sub(r"\d+$", "{k}", alone))
     return alone == "reward" or alone in METRICS or general in METRICS
 
 
 def translate_metric(source: str) -> Name | None:
-    """Return a metric in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
-    as its values say."""
+    """Return the name of a metric in rftlab's terms; None where the table lacks it. The metric "score" is Pass@1 or a
+    mean reward, which its values decide later."""
     if len(source) > LONGEST_NAME:
         return None
     for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
@@ -211,19 +212,20 @@ def translate_metric(source: str) -> Name | None:
 
 
 def is_test_metric(source: str) -> bool:
-    """Whether the name of a metric says that it is of an evaluation, be it in the table or not."""
+    """Whether the name of a metric, in the table or not, says that it is of an evaluation."""
     source = source[:LONGEST_NAME]
     return _split(source)[0] == "test" or _look_up(_OF_TEST, source, "test") is not None
 
 
 def split_of(text: str) -> str:
-    """The split that a text beside numbers names, train or test; "" where it names none."""
+    """Return the split that a text beside numbers names, train or test; "" where it names none."""
     match = _WORD.fullmatch(text)
     return "" if match is None else "test" if match["test"] else "train"
 
 
 def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: str = "") -> Name | None:
-    """The first row whose pattern a text fits, else the one that it fits but for a word for an average."""
+    """Return the name in the first row whose pattern fits a text. Where none fits, the text is tried without a word for
+    an average, and ranks lower."""
     for pattern, name in rules:
         if match := pattern.fullmatch(text):
             parts = match.groupdict()
@@ -236,7 +238,7 @@ def _look_up(rules: list[tuple[re.Pattern, Name]], text: str, split: str, task: 
 
 
 def _split(source: str) -> tuple[str, str]:
-    """Split, and the name without it."""
+    """Return the split of a metric's name, and the name without it."""
     match = _SPLIT.fullmatch(source)
     if match and match["test"] and match["rest"]:
         return "test", match["rest"]

@@ -1,4 +1,4 @@
-"""Reading what people have: files and folders of any format to runs in our terms."""
+"""Read files and folders of any log format as imported runs."""
 
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -37,15 +37,15 @@ MAX_RUNS = 2000
 
 
 class Format(NamedTuple):
-    """One kind of log."""
+    """Format of logs: how a file of it is recognised and read."""
 
     name: str
     recognise: Callable[[Head], bool]
-    """Whether a file is of it, by its start."""
+    """Function that tells from the start of a file whether it has this format."""
     read: Callable[[Head, dict[str, str]], list[RawRun]]
-    """The runs of a file; the last argument has the names of columns that the user gave."""
+    """Function that returns the runs of a file; its last argument has the names of columns that the user gave."""
     find_files: Callable[[Path], list[Path]] | None = None
-    """The files of which a run consists, where they are several."""
+    """Function that returns all files of a run, where a run may consist of several."""
 
 
 FORMATS = (
@@ -65,7 +65,7 @@ FORMATS = (
     Format(printed.FORMAT, printed.is_printed, printed.read_printed_lines),
     Format(tables.FORMAT, tidy.is_tidy_table, tidy.read_tidy_table),
 )
-"""In the order in which they are asked."""
+"""Formats in the order in which a file is tested for them."""
 
 
 class _Part(NamedTuple):
@@ -136,18 +136,18 @@ def read_logs(
 
 
 def _split(run: RawRun) -> list[RawRun]:
-    """The runs that stand one after another in a file."""
+    """Return the runs that stand one after another in a file."""
     named = ((source, translate_metric(source)) for source in run.series)
     return split_runs(run, {source for source, name in named if name and name.metric in ("reward_mean", "score")})
 
 
 def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
-    """The runs of a file or folder, and the files they came from."""
+    """Return the runs of a file or folder, and the files that they were read from."""
     if path.is_dir():
         return _read_folder(path, columns)
     head = read_head(path)
     form = next((form for form in FORMATS if form.recognise(head)), None)
-    if form in (None, *FORMATS[-2:]) and head.encoding and len(head.raw) >= HEAD:  # a comma may begin a table
+    if form in (None, *FORMATS[-2:]) and head.encoding and len(head.raw) >= HEAD:  # prose with commas looks like it
         further = read_head(path, FURTHER)
         if late := next((form for form in FORMATS[: -1 if form is None else -2] if form.recognise(further)), None):
             head, form = further, late
@@ -160,8 +160,8 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
-    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, offline runs of W&B, rollouts,
-    TensorBoard's events."""
+    """Return the runs of a folder, and the files that they were read from. It may be one of `rftlab train`, or hold a
+    checkpoint of transformers, metrics.jsonl, offline runs of W&B, rollouts or TensorBoard's events."""
     if parquet.find_own_files(folder / parquet.CURVE):
         return _read(folder / parquet.CURVE, columns)
     rows = rollouts.find_rollouts(folder)
@@ -189,8 +189,8 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
 def _with_outcomes(
     runs: list[RawRun], files: list[Path], folder: Path, rows: list[Path]
 ) -> tuple[list[RawRun], list[Path]]:
-    """The metrics of TRL's run with the right responses of its groups, which lie in a folder below, counted by the
-    same steps."""
+    """Return TRL's run and its files, with counts of right responses by group added from a folder below. Metrics and
+    counts have the same steps."""
     evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
     rows, notes = rollouts.keep_sampled(rows, evaluated)
     rollout_run = rollouts.read_rollout_files(folder, rows) if rows else None
@@ -201,12 +201,12 @@ def _with_outcomes(
 
 
 def _joined(parts: list[_Part]) -> list[_Part]:
-    """Parts of one run that lie in several files of a folder, as exports of one metric each, become one, which is
-    noted; other runs get names that differ."""
+    """Join parts of one run that lie in several files of a folder, such as exports of one metric each; this is noted.
+    Other runs of one name get a number behind it."""
     runs: dict[str, _Part] = {}
     for run, path, files in parts:
         named, place = bool(run.name), path.resolve().name if path.is_dir() else path.stem
-        run.name = plain(run.name or place)[:LONGEST_NAME]  # before names are compared: they are kept so
+        run.name = plain(run.name or place)[:LONGEST_NAME]  # before names are compared, since they are stored so
         there = runs.get(run.name)
         beside = named and not run.pieces and there and there.path.resolve().parent == path.resolve().parent
         if there and beside and there.run.format == run.format and _fit(there.run, run):
@@ -225,7 +225,7 @@ def _joined(parts: list[_Part]) -> list[_Part]:
 
 
 def _fit(first: RawRun, second: RawRun) -> bool:
-    """Whether they have other metrics, and the ranges of their steps meet, as those of one run do."""
+    """Whether two parts may be of one run: their metrics differ, and the ranges of their steps overlap."""
     (low, high), (least, most) = (
         (min(min(own.steps) for own in run.series.values()), max(max(own.steps) for own in run.series.values()))
         for run in (first, second)
@@ -234,8 +234,8 @@ def _fit(first: RawRun, second: RawRun) -> bool:
 
 
 def load_reader(named: str) -> Reader:
-    """A user's own importer, the function FILE.py:FUNCTION; naming it is what allows that file to be run. Raises
-    UserError where there is none."""
+    """Return a user's own importer, FILE.py:FUNCTION. Naming it is what allows that file to be run. Raises UserError
+    where it does not exist."""
     place, _, name = named.rpartition(":")
     path = Path(place)
     check(
@@ -254,13 +254,13 @@ def load_reader(named: str) -> Reader:
     def read(path: Path) -> RawRun | list[RawRun]:
         return function(path)
 
-    read.__name__ = named  # for what is said where it fails
+    read.__name__ = named  # messages name it where it fails
     return read
 
 
 def _check_returned(run: RawRun) -> None:
-    """Raise what numpy raises, or UserError, unless a user's reader made a run with texts for names and notes, and a
-    whole step for each number."""
+    """Raise UserError, or what numpy raises, unless a user's reader returned a run whose names and notes are texts and
+    whose numbers each have a whole step."""
     check(isinstance(run, RawRun), f"it returns {type(run).__name__}; allowed: a RawRun, or a list of them")
     texts = (run.name, run.format, run.tool, run.place, run.repeats, *run.notes, *run.series, *run.aliases)
     check(all(isinstance(text, str) for text in texts), "names or notes that are no texts; allowed: texts")

@@ -1,4 +1,4 @@
-"""A run read from a log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
+"""Runs read from logs: as their format gives them (`RawRun`), and in rftlab's terms (`ImportedRun`)."""
 
 from array import array
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 Tool = Literal["verl", "trl", "rftlab", ""]
 """The tool whose conventions a log follows; "" where it is unknown."""
 MAX_METRICS = 20_000
-"""Of a run."""
+"""Largest number of metrics in a run."""
 COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step", "source")
-"""Of the long form: see docs/import.md."""
+"""Columns of the long form of imported runs (docs/import.md)."""
 
 
 @dataclass(frozen=True)
 class KnownDesign:
-    """The known part of a run's design; None where it could not."""
+    """Known part of a run's design; a field is None where the log does not state it."""
 
     prompts: int | None = None
     """B: prompts of a round."""
@@ -32,24 +32,25 @@ class KnownDesign:
     updates_per_round: int | None = None
     """Optimiser updates between two samplings."""
     learning_rate: float | None = None
-    """Of the policy; the highest where it changes."""
+    """Learning rate of the policy; the highest where it changes."""
     advantage: str | None = None
-    """raw, group_mean, group_zscore, batch_zscore, leave_one_out, gae; another name is the source's own."""
+    """Kind of advantage: raw, group_mean, group_zscore, batch_zscore, leave_one_out, gae, or the source's own name."""
     loss: str | None = None
-    """The surrogate and how tokens are averaged, in the source's own words."""
+    """Surrogate and aggregation of tokens, in the source's own words."""
     kl_coefficient: float | None = None
     temperature: float | None = None
     response_limit: int | None = None
-    """Tokens."""
+    """Largest number of tokens in a response."""
     precision: str | None = None
-    """Of the weights that the optimizer changes: bf16, where it keeps no copy of more digits, or fp32. Few logs say."""
+    """Precision of the weights that the optimizer changes: fp32, or bf16 without a copy of more digits. Few logs state
+    it."""
     adapter_rank: int | None = None
-    """The rank of the low-rank adapters that are trained; 0 where all weights are. Few logs say."""
+    """Rank of the low-rank adapters that are trained; 0 where all weights are. Few logs state it."""
     trained_share: float | None = None
-    """The part of the parameters that is trained; below 1 where adapters are. Few logs say."""
+    """Share of the parameters that is trained; below 1 with adapters. Few logs state it."""
     model: str | None = None
     assumed: tuple[str, ...] = ()
-    """Sentences: what was taken from a library's defaults, or worked out from the log itself."""
+    """Sentences on what was taken from a library's defaults, or worked out from the log itself."""
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -72,8 +73,8 @@ def merge_designs(first: KnownDesign, second: KnownDesign) -> KnownDesign:
 
 @dataclass(slots=True)
 class Series:
-    """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed,
-    because a log may hold millions: arrays that grow, or numpy's, which columns of a table may share."""
+    """Values of one metric as they were logged: step, value, and the line, row or record that held it. They are packed,
+    because a log may hold millions, in arrays that grow, or in NumPy's, which columns of a table may share."""
 
     steps: Any = field(default_factory=lambda: array("i"))
     values: Any = field(default_factory=lambda: array("d"))
@@ -83,7 +84,7 @@ class Series:
         return len(self.steps)
 
     def between(self, start: float, end: float) -> "Series":
-        """The values at places from `start` on, and before `end`."""
+        """Return the values at places from `start` on, and before `end`."""
         import numpy as np
 
         inside = (np.asarray(self.places) >= start) & (np.asarray(self.places) < end)
@@ -91,7 +92,7 @@ class Series:
 
 
 class MetricSeries(NamedTuple):
-    """One metric of a run in our terms, in the order of its rounds."""
+    """Values of one metric of a run in rftlab's terms, in the order of its rounds."""
 
     split: str
     task: str
@@ -101,38 +102,38 @@ class MetricSeries(NamedTuple):
     rounds: "np.ndarray"
     values: "np.ndarray"
     n: "np.ndarray | None"
-    """Numbers behind each value; None where that is not known of any, nan where not of one."""
+    """Number of values averaged in each one; None where that is known of none, nan where it is unknown of one."""
     steps: "np.ndarray"
-    """As the log prints them; -1 where it prints none."""
+    """Steps as the log prints them; -1 where it prints none."""
 
 
 def arrange(pieces: Iterable[MetricSeries]) -> tuple[MetricSeries, ...]:
-    """Return the metrics of a run as it has them: tests first, then by split, task, metric and source."""
+    """Return the metrics of a run in their order: those of tests first, then by split, task, metric and source."""
     return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 
 
 class GroupOutcomes(NamedTuple):
-    """How many responses of each group were right; groups with one outcome are counted together (n,)."""
+    """Number of groups (n,) by round, number of responses, and number of right responses."""
 
     split: str
     rounds: tuple[int, ...]
-    """As pieces have them; steps of the log in a raw run."""
+    """Rounds as in `MetricSeries`; in a raw run, steps of the log."""
     responses: tuple[int, ...]
-    """To the prompt of the group: K."""
+    """Responses to the prompt of each group: K."""
     right: tuple[int, ...]
     groups: tuple[int, ...]
-    """With this outcome."""
+    """Number of groups with this outcome."""
 
 
 @dataclass
 class RawRun:
-    """The content of one run as a format read it, before any of it is understood."""
+    """Run as a format read it, before its metrics are named and its steps become rounds."""
 
     name: str
     """The run's own name; "" where the file has none."""
     format: str
     series: dict[str, Series] = field(default_factory=dict)
-    """By the metric's name in the source."""
+    """Values by the metric's name in the source."""
     tool: Tool = ""
     config: dict[str, Any] | None = None
     """The run's configuration where the log or what lies beside it holds one, as plain values."""
@@ -144,26 +145,26 @@ class RawRun:
     place: str = "line"
     """The unit of `Series.places`: line, row, record."""
     aliases: dict[str, str] = field(default_factory=dict)
-    """Metrics that the user named: from the source's name to [test.|train.]metric of ours."""
+    """Metrics that the user named: from the source's name to rftlab's, [test.|train.]METRIC."""
     unprinted: set[tuple[str, int]] = field(default_factory=set)
     """Metrics and steps of values beside which the log prints no step."""
     notes: list[str] = field(default_factory=list)
-    """Repairs, in words."""
+    """Sentences on repairs."""
     pieces: tuple[MetricSeries, ...] = ()
-    """In place of series, of a source that is in our terms already."""
+    """Metrics in the place of `series`, from a source that is in rftlab's terms already."""
     design: KnownDesign = KnownDesign()
-    """The design that such a source states; for another, facts beside it where its configuration is silent."""
+    """Design that such a source states; for others, facts beside the log that fill gaps of its configuration."""
     outcomes: tuple[GroupOutcomes, ...] = ()
-    """Where the log has a row a response."""
+    """Counts of right responses by group, where the log has a row for each response."""
     whole: bool = True
-    """Whether `config` is all of the run's own, and not a part of it or what the user gave for every run."""
+    """Whether `config` is the run's own and whole, rather than a part of it or what the user gave for every run."""
     stated: dict[str, Any] | None = None
-    """The facts that columns state of the run except its seed, where they state that too."""
+    """Facts that columns state of the run without its seed; None where they do not state the seed too."""
     repeats: str = ""
-    """As in `ImportedRun`, where the source says so itself."""
+    """Mark of repeats as in `ImportedRun`, where the source states one itself."""
 
     def add(self, name: str, step: int, value: float, place: int) -> None:
-        """One more value of a metric."""
+        """Add a value of a metric."""
         series = self.series.get(name)
         if series is None:
             check(len(self.series) < MAX_METRICS, f"more than {MAX_METRICS} metrics; allowed: at most as many")
@@ -175,7 +176,7 @@ class RawRun:
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """A run in our terms."""
+    """Run that was read from a log, in rftlab's terms."""
 
     name: str
     format: str
@@ -184,19 +185,19 @@ class ImportedRun:
     """Name and SHA-256 of each file that it was read from."""
     design: KnownDesign
     pieces: tuple[MetricSeries, ...]
-    """Ordered by split (test first), task, metric and source; a metric without a name of ours has its source's, and
-    the split ""."""
+    """Metrics ordered by split (test first), task, metric and source; one that rftlab has no name for keeps its
+    source's, and its split is ""."""
     notes: tuple[str, ...] = ()
-    """Repairs and readings of what was ambiguous, in words."""
+    """Sentences on repairs and on how ambiguous values were read."""
     outcomes: tuple[GroupOutcomes, ...] = ()
-    """Right responses of the groups, a split each, where the log has a row a response."""
+    """Counts of right responses by group, an entry for each split, where the log has a row for each response."""
     repeats: str = ""
-    """Equal texts of runs that repeat each other: their configurations, or the columns that state design and seed, are
-    equal but for the seed, or the user says so. "" where nothing tells."""
+    """Text that runs share where they repeat each other: their configurations, or the columns that state design and
+    seed, are equal but for the seed, or the user says so. "" where nothing tells."""
 
     @cached_property
     def curves(self) -> "pd.DataFrame":
-        """The values in long form, `COLUMNS`: 26 bytes a value, so that it is made where it is asked for."""
+        """Values in long form, with `COLUMNS`. It takes 26 bytes a value, so it is made only where it is asked for."""
         from rftlab.studies.readers.store import make_frame
 
         return make_frame(self.name, self.pieces)
@@ -207,7 +208,7 @@ class ImportedRun:
         return max((int(piece.rounds.max()) for piece in self.pieces if len(piece.rounds)), default=0)
 
     def _repr_html_(self) -> str:
-        """Its known facts, for notebooks."""
+        """Return the known facts of the run as HTML for notebooks."""
         facts = {name: getattr(self.design, name) for name in FACTS}
         known = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
         unknown = ", ".join(self.design.unknown).replace("_", " ")

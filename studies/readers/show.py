@@ -1,4 +1,4 @@
-"""Imported runs as tables for the terminal. Texts of logs are printed as they are, never as markup."""
+"""Print imported runs as tables in the terminal. Texts of logs are printed as they are, never as markup."""
 
 from collections.abc import Iterable
 
@@ -24,11 +24,11 @@ TERMS = {
     "model": "model",
 }
 MAX_SHOWN = 12
-"""Kinds of runs whose design and repairs are printed; all are kept."""
+"""Largest number of groups of alike runs whose design and repairs are printed; all are kept."""
 
 
 def alike_runs(runs: Iterable[ImportedRun]) -> list[list[ImportedRun]]:
-    """Runs of which the same is known and the same was noted, together."""
+    """Return groups of runs that have equal known designs and equal notes."""
     alike: dict[tuple[KnownDesign, tuple[str, ...]], list[ImportedRun]] = {}
     for run in runs:
         alike.setdefault((run.design, run.notes), []).append(run)
@@ -36,7 +36,7 @@ def alike_runs(runs: Iterable[ImportedRun]) -> list[list[ImportedRun]]:
 
 
 def show_runs(console: Console, runs: list[ImportedRun]) -> None:
-    """Print what was found, then for each run its design and repairs."""
+    """Print a table of runs, then the design and the repairs of each group of alike runs."""
     rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
     table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left")
     for run in runs:
@@ -54,7 +54,7 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
 
 
 def _metrics(run: ImportedRun, split: str) -> str:
-    """Metrics of a split, with tasks where there are several."""
+    """Return the names of a split's metrics, with tasks where there are several."""
     metrics = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
     tasks = len({task for _, task in metrics}) > 1
     return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in metrics) or "none"

@@ -1,11 +1,11 @@
-"""From the steps of a log to rounds of ours.
+"""Turn the steps of a log into rounds.
 
-First each step is there once: steps that go back, repeat or are missing are what a log that was restarted, appended to
-or logged once an update becomes. A repair is a sentence; what cannot be repaired without a guess is a UserError that
-names the place. Nothing of this knows what a metric means.
+First series are cleaned until each step is there once. A log that was restarted, appended to or logged once an update
+has steps that go back, repeat or are missing. Each repair is noted in a sentence, and what cannot be repaired without a
+guess raises a UserError that names the place. The meaning of a metric does not matter here.
 
-Then steps become rounds. Test rows: rounds finished before the evaluation, 0 is the untrained model. Train rows: the
-round whose responses they describe, the first is 1.
+Then steps become rounds. A test row has the number of rounds finished before the evaluation; 0 is the untrained model.
+A train row has the round whose responses it describes; the first is 1.
 
     verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 (timing/ instead of
                 timing_s/) from 0: step s is round s+1, validation in its line after s+1
@@ -26,15 +26,15 @@ from rftlab.shared.plumbing.errors import check, few
 from rftlab.studies.readers.run import RawRun, Tool
 
 WHOLE_RUN = 0.5
-"""An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
+"""Share of the steps after a restart. An attempt that got farther was no aborted start: two runs lie in one file."""
 FEWEST_STEPS = 3
-"""With several values each before they are taken for those of updates."""
+"""Fewest steps that must have several values each before these are taken for values of updates."""
 FEWEST_HELD = 8
-"""Values that must each stay for as many steps before they are taken for repeated ones."""
+"""Fewest values that must each stay for as many steps before they are taken for repeated ones."""
 _OF_RUNS = ("seed", "run", "run_id", "trial", "replicate", "repeat")
 """Columns that number runs."""
 MAX_RESTARTS = 20
-"""Falls of the step beyond which a log is a mixture."""
+"""Largest number of times that steps may go back; a log with more mixes runs."""
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Steps, values and places of a series."""
 _MARKS: dict[Tool, str] = {
@@ -43,7 +43,7 @@ _MARKS: dict[Tool, str] = {
 }
 _PREFIXES = ("", "train/", "trl/")
 _OF_ROLL = ("system/samples", "system/batch_", "val_correct/", "time/step_")
-"""Beginnings of names that ROLL has and verl has not; it counts from 0 and evaluates before it trains."""
+"""Beginnings of metric names that ROLL has and verl lacks. ROLL counts from 0 and evaluates before it trains."""
 _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
 
@@ -54,23 +54,23 @@ class Points(NamedTuple):
     steps: np.ndarray
     values: np.ndarray
     n: np.ndarray | None = None
-    """Values that were averaged; None where each is one that was logged."""
+    """Number of logged values averaged in each one; None where each was logged."""
 
 
 class Restart(NamedTuple):
-    """The step fell here."""
+    """Place in a log where the step goes back."""
 
     place: int
     step: int
     reached: int
-    """The highest step before."""
+    """Highest step before this place."""
     afresh: bool
-    """Whether the log starts again, or begins to have rewards, and does not go on from a checkpoint."""
+    """Whether training starts again, or rewards begin, rather than going on from a checkpoint."""
 
 
 def split_runs(run: RawRun, rewards: set[str]) -> list[RawRun]:
-    """The runs that stand one after another in a log: steps start again after a run that got far. rewards: the mean
-    rewards; what stands before the first of them is a training on examples, which belongs to the run."""
+    """Return the runs that stand one after another in a log, where steps start again after a run that got far. rewards:
+    names of the mean rewards. Training on examples before the first of them belongs to the run."""
     if not run.one_track or not run.series or run.outcomes:
         return [run]
     main = max(run.series.values(), key=len)
@@ -97,10 +97,11 @@ def split_runs(run: RawRun, rewards: set[str]) -> list[RawRun]:
 
 
 def clean_series(run: RawRun, tests: set[str], rewards: set[str]) -> tuple[dict[str, Points], list[str]]:
-    """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
+    """Return the series of a run with each step once, and sentences on the repairs. The series are taken from the run,
+    because a log may be large.
 
-    tests: metrics of evaluations, which no update repeats. rewards: the mean rewards. Raises UserError where runs are
-    mixed.
+    tests: metrics of evaluations, which no update repeats. rewards: names of the mean rewards. Raises UserError where
+    runs are mixed.
     """
     notes: list[str] = []
     finite: dict[str, Columns] = {}
@@ -143,9 +144,9 @@ def clean_series(run: RawRun, tests: set[str], rewards: set[str]) -> tuple[dict[
 
 
 def _restarts(run: RawRun, rewarded: int, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
-    """Where steps fall back to one that was there, in the order of the file; nothing where every step is there
-    once. rewarded: the place of the first reward. Steps that fall there are those of another training, and what stands
-    before is one on examples."""
+    """Return the places where steps go back to one that was there, in the order of the file; none where every step is
+    there once. rewarded: place of the first reward. Where steps go back there, training on examples ends and another
+    training begins."""
     if np.all(steps[1:] >= steps[:-1]) or len(np.unique(steps)) == len(steps):
         return []
     order = np.argsort(places, kind="stable")
@@ -174,8 +175,8 @@ def _restarts(run: RawRun, rewarded: int, steps: np.ndarray, values: np.ndarray,
 
 
 def _without(parts: Columns, restarts: list[Restart]) -> Columns:
-    """Drop values that were logged before a restart of steps that came again; at the step of the restart itself only
-    where it came again."""
+    """Return a series without the values that were logged before a restart at steps that came again. At the step of the
+    restart itself they are dropped only where it came again."""
     steps, values, places = parts
     keep = np.ones(len(steps), dtype=bool)
     for restart in restarts:
@@ -188,8 +189,8 @@ def _without(parts: Columns, restarts: list[Restart]) -> Columns:
 def _once(
     name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list], by_update: bool
 ) -> Points:
-    """Each step once: the mean where every step has as many values, as where a round has several updates, else the
-    last. by_update: whether the metric may be logged once an update."""
+    """Return a series with each step once: the mean where every step has as many values, as in a round of several
+    updates, else the last value. by_update: whether the metric may be logged once an update."""
     if np.all(steps[1:] > steps[:-1]):
         return Points(steps, values)
     order = np.lexsort((places, steps))
@@ -215,8 +216,8 @@ def _once(
 
 
 def _without_held(points: dict[str, Points], notes: list[str]) -> dict[str, Points]:
-    """The points without those that a callback wrote again at each step until the trainer logged anew: all metrics
-    of the fullest series are equal, and always for as many steps."""
+    """Return the points without those that a callback repeated at each step until the trainer logged anew. They are
+    recognised where all metrics of the fullest series stay equal, always for as many steps."""
     fullest = max((part.steps for part in points.values()), key=len, default=np.empty(0))
     held = {name: part for name, part in points.items() if np.array_equal(part.steps, fullest)}
     if len(held) < 2 or len(fullest) < 2 * FEWEST_HELD:
@@ -234,7 +235,7 @@ def _without_held(points: dict[str, Points], notes: list[str]) -> dict[str, Poin
 
 
 def _repeats_told(repeated: dict[str, list]) -> list[str]:
-    """A line for metrics that are averaged within steps, one for those of which the last value is taken."""
+    """Return notes on metrics that are averaged within steps, and on those of which the last value is taken."""
     notes = []
     if repeated["updates"]:
         names, counts = zip(*repeated["updates"], strict=True)
@@ -249,7 +250,7 @@ def _repeats_told(repeated: dict[str, list]) -> list[str]:
 
 
 def _gaps(points: dict[str, Points]) -> list[str]:
-    """Steps that the fullest series lacks, where it has one every so many."""
+    """Return a note on steps that the fullest series lacks, where most of its steps are evenly spaced."""
     steps = max((part.steps for part in points.values()), key=len, default=np.empty(0))
     apart = np.diff(steps)
     usual = int(np.median(apart)) if len(apart) else 0
@@ -280,7 +281,7 @@ def trainer_by_metrics(points: dict[str, Points]) -> Tool:
 
 
 class Counting:
-    """The rule that turns the steps of one run into rounds."""
+    """Rule that turns the steps of one run into rounds."""
 
     def __init__(self, run: RawRun, names: Iterable[str], train: list[Points], test: list[Points], updates: int | None):
         self.tool, self.updates, self.notes = run.tool, updates or 1, []
@@ -297,7 +298,7 @@ class Counting:
             self.notes.append(said)
 
     def _first(self, names: Iterable[str], train: list[Points]) -> int:
-        """The step of the first round."""
+        """Return the step of the first round."""
         lowest = min((int(part.steps[0]) for part in train), default=None)
         if self.tool in ("rftlab", "trl") or lowest is None:
             return 1
@@ -306,13 +307,13 @@ class Counting:
         return 0 if lowest == 0 else 1
 
     def _after(self, test: list[Points]) -> bool:
-        """Whether evaluations of a log that counts from 0 come every f steps at f-1, 2f-1, ..; they are after the
-        update of their step then."""
+        """Whether evaluations of a log that counts from 0 come every f steps at f-1, 2f-1, .., so that they follow the
+        update of their step."""
         steps = sorted({int(step) for part in test for step in part.steps if step > 0})
         return len(steps) > 1 and gcd(*(step + 1 for step in steps)) > 1
 
     def rounds(self, steps: np.ndarray, test: bool) -> np.ndarray:
-        """Rounds of train rows, or of test rows."""
+        """Return the rounds of train rows or of test rows, by their steps."""
         if self.tool == "rftlab":
             return steps
         if self.tool == "trl":

@@ -1,9 +1,9 @@
-"""Imported runs in a results folder: they appear whole or not at all, and tell when they were changed.
+"""Store imported runs in a results folder. They are written whole or not at all, and changed ones are refused.
 
     results/imported/NAME/imported.json     runs, formats, sources with checksums, designs, repairs; sealed to the
                                             curves
                           curves.parquet    the long form of all runs (studies/readers/run.py)
-                          checksums.json    of both
+                          checksums.json    checksums of both
 
 The same logs give the same bytes. A collection holds what one import read; another import under its name is refused
 unless it is the same.
@@ -31,19 +31,19 @@ from rftlab.studies.readers.run import COLUMNS, GroupOutcomes, ImportedRun, Know
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
 ROWS = 1 << 18
-"""Rows of a part that is written at a time."""
+"""Rows that are written at a time."""
 LABELS = ("split", "task", "metric", "source")
 _TEXT = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
 _KINDS = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
 SCHEMA = pyarrow.schema([(name, _KINDS.get(name, _TEXT)) for name in COLUMNS])
-"""Labels are dictionaries, so that a value costs a few bytes."""
+"""Columns of curves.parquet. Labels are dictionaries, so that a value costs a few bytes."""
 MAX_LABELS = 1 << 15
-"""Labels of one kind, which the dictionaries of a collection number."""
+"""Largest number of different labels of one kind, which the dictionaries of a collection can number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def check_name(name: str) -> str:
-    """Raise UserError unless a name can be that of a folder on every system."""
+    """Return a name if it can be a folder's on every system. Raises UserError otherwise."""
     check(
         bool(_NAME.fullmatch(name)),
         f"name = {name!r}; allowed: letters, digits, '.', '_' and '-', at most 80, the first a letter or digit",
@@ -52,14 +52,14 @@ def check_name(name: str) -> str:
 
 
 def name_for(path: Path) -> str:
-    """The name of a collection that is given none: that of its first path."""
+    """Return the name of a collection that is given none: that of its first path."""
     stem = real(path).stem if path.is_file() else real(path).name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "runs"
 
 
 def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
-    """Keep runs under a name; False where just these are there. Raises UserError where others are, or where nothing
-    can be written."""
+    """Write runs to the collection of this name. Return False where it holds just these already. Raises UserError where
+    it holds others, or nothing can be written."""
     check(bool(runs), "no runs to keep; allowed: one or more")
     for label in LABELS:
         _check_labels({getattr(piece, label) for run in runs for piece in run.pieces}, label)
@@ -84,7 +84,7 @@ def _check_labels(labels: Collection[str], what: str) -> None:
 
 
 def _same(folder: Path, runs: list[ImportedRun]) -> bool:
-    """Whether a folder holds these runs: the same bytes, written again to a file without a name."""
+    """Whether a folder holds just these runs: writing them to a temporary file gives the same bytes."""
     with tempfile.TemporaryFile() as file:
         _write_curves(file, runs)
         file.seek(0)
@@ -113,7 +113,7 @@ def _run_facts(run: ImportedRun) -> dict[str, Any]:
 
 
 def _write_curves(file: Path | BinaryIO, runs: list[ImportedRun]) -> None:
-    """Parquet, a run after the other; equal runs give equal bytes. They never lie in memory as a whole."""
+    """Write the curves as Parquet, run after run, never all in memory. Equal runs give equal bytes."""
     with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for run in runs:
             for table in make_tables(run.name, run.pieces, ROWS):
@@ -121,12 +121,12 @@ def _write_curves(file: Path | BinaryIO, runs: list[ImportedRun]) -> None:
 
 
 def collections(root: Path) -> list[str]:
-    """Names of the collections of a results folder."""
+    """Return the names of the collections in a results folder."""
     return [path.name for path in folders_in(root / PLACE) if _NAME.fullmatch(path.name)]
 
 
 def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
-    """The runs of a collection. Raises UserError where there is none, or where it was changed."""
+    """Read the runs of a collection. Raises UserError where it does not exist, or was changed."""
     root = Path(root)
     check_format(root)
     folder = folder_below(root, PLACE, check_name(name))
@@ -165,14 +165,14 @@ def _run(facts: dict[str, Any], pieces: tuple[MetricSeries, ...]) -> ImportedRun
 
 
 def make_frame(run: str, pieces: tuple[MetricSeries, ...]) -> pd.DataFrame:
-    """The long form (`COLUMNS`) of a run, a piece after the other."""
+    """Return the long form (`COLUMNS`) of a run, metric after metric."""
     table = _table(run, list(pieces))
     frame = table.to_pandas(types_mapper={pyarrow.int32(): pd.Int32Dtype()}.get, use_threads=False)
     return frame.astype({"round": np.int32})
 
 
 def make_tables(run: str, pieces: tuple[MetricSeries, ...], rows: int) -> Iterator[pyarrow.Table]:
-    """The same as tables of about so many rows, of `SCHEMA`."""
+    """Yield the long form of a run as tables of `SCHEMA`, of about `rows` rows each."""
     batch: list[MetricSeries] = []
     for piece in pieces:
         batch.append(piece)
@@ -208,7 +208,7 @@ def _table(run: str, pieces: list[MetricSeries]) -> pyarrow.Table:
 
 
 def split_pieces(table: pyarrow.Table) -> dict[str, tuple[MetricSeries, ...]]:
-    """The pieces of each run of a table that `make_tables` gave; views, not copies."""
+    """Return the metrics of each run in a table that `make_tables` gave, as views of its columns."""
     codes = [table[name].unify_dictionaries().combine_chunks() for name in ("run", *LABELS)]
     codes = [part.combine_chunks() if isinstance(part, pyarrow.ChunkedArray) else part for part in codes]
     marks = np.stack([part.indices.to_numpy() for part in codes])

@@ -1,4 +1,4 @@
-"""Text files of others: what they are, how they are encoded, their lines and numbers. Nothing is read without end."""
+"""Read text files of other programs: their kind, encoding, lines and numbers. Every read has a limit of size."""
 
 import io
 import math
@@ -12,11 +12,11 @@ from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import FILE, FOLDER, LINK, path_kind
 
 HEAD, FURTHER = 1 << 18, 1 << 23
-"""Bytes by which a file's kind is told; the second where printed responses fill the first."""
+"""Bytes of a file from which its format is recognised; the second where printed responses fill the first."""
 LARGEST = 4 << 30
-"""Bytes of a log that is read line by line."""
+"""Largest size in bytes of a log, which is read line by line."""
 LONGEST = 1 << 20
-"""Characters of a line."""
+"""Largest number of characters in a line."""
 _MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\0\0", "utf-32"),
@@ -36,15 +36,15 @@ _KINDS = {
 }
 _HTML = re.compile(r"<(!doctype\s{1,9}html|html|head|body)\b", re.IGNORECASE)
 PROGRESS = "global_step/max_steps"
-"""ms-swift's name of the step and how many there will be."""
+"""ms-swift's name for the step and the number of steps, such as 31/94."""
 BORDERS = ("\u2502", "\u2503", "|")
-"""The first characters of a line of a printed table, whose texts a model may have written."""
+"""First characters of a line in a printed table, whose texts a model may have written."""
 LONGEST_NUMBER = 400
-"""Characters; a longer text is none."""
+"""Largest number of characters in a number; a longer text is none."""
 _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
-"""Where decimals follow a comma: thousands, or a number by another hand."""
+"""Text with points between thousands, or before decimals, which is ambiguous where decimals follow a comma."""
 LARGEST_STEP = 10**9 - 1
-"""Seconds since 1970, which some logs have in the place of steps, are more."""
+"""Largest step. Seconds since 1970, which some logs have in the place of steps, are larger."""
 ALLOWED = (
     "a console log of verl, TRL or NeMo-RL, a Jupyter notebook, a W&B export or offline run, a project of Trackio, "
     "TensorBoard events, trainer_state.json, JSON, JSON lines, CSV, Parquet, a folder of rftlab train, lines that come "
@@ -58,14 +58,14 @@ class Head(NamedTuple):
     path: Path
     raw: bytes
     text: str
-    """Decoded; "" of what is no text."""
+    """Decoded start; "" where the file is no text."""
     lines: list[str]
-    """As `read_lines` parts them, without their ends; the last may be cut, the first only beyond `LONGEST`."""
+    """Lines as `read_lines` divides them, without their ends. The last may be cut, the first only beyond `LONGEST`."""
     encoding: str
 
 
 def read_head(path: Path, size: int = HEAD) -> Head:
-    """The start of a file, of `size` bytes. Raises UserError where it is none, or of a kind that holds no log."""
+    """Read the start of a file, of `size` bytes. Raises UserError where it is no file, or can hold no log."""
     check_file(path)
     with path.open("rb") as file:
         raw = file.read(size)
@@ -99,7 +99,7 @@ def check_file(path: Path, allowed: str = ALLOWED) -> None:
 
 
 def detect_encoding(raw: bytes) -> str:
-    """The encoding of a text by its start; "" where it is no text."""
+    """Return the encoding of a text by its start; "" where it is no text."""
     for mark, name in _MARKS:
         if raw.startswith(mark):
             return name
@@ -124,14 +124,14 @@ def kind_named(raw: bytes) -> str:
 
 @contextmanager
 def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterator[TextIO]:
-    """A text to be read line by line; what cannot be decoded becomes U+FFFD, which is in no number."""
+    """Open a text to be read line by line. Bytes that cannot be decoded become U+FFFD, which is part of no number."""
     with path.open("rb") as file:
         yield io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
 
 
 def read_lines(head: Head) -> Iterator[tuple[int, str, bool]]:
-    """Number, text with its end, and whether it is whole, of each line of a file; of one that is too long its first
-    part alone, not whole."""
+    """Yield for each line of a file its number, its text with the end, and whether it is whole. A line that is too long
+    is cut, and counts as not whole."""
     with opened_text(head.path, head.encoding) as stream:
         number = 0
         while line := stream.readline(LONGEST):
@@ -145,7 +145,8 @@ def read_lines(head: Head) -> Iterator[tuple[int, str, bool]]:
 
 
 def shown_nulls(line: str) -> str:
-    """A line with U+FFFD, which is in no number, where zero bytes are: holes of a file that was not written whole."""
+    """Return a line with U+FFFD, which is part of no number, for zero bytes: holes of a file that was not written
+    whole."""
     return line.replace("\0", "\ufffd")
 
 
@@ -155,8 +156,8 @@ def encoding_note(encoding: str) -> list[str]:
 
 
 def read_number(text: str, comma: bool = False) -> float | None:
-    """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
-    `comma` is the decimal sign; 1.234 is none there, for it may be thousands.
+    """Return a number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %. comma: whether a
+    comma is the decimal sign; 0,5 is a number then, and 1.234 is none, because it may be thousands.
 
     nan and inf are numbers. Per cent become fractions.
     """
@@ -180,29 +181,29 @@ def read_number(text: str, comma: bool = False) -> float | None:
 
 
 def once(values: dict[str, float], name: str, value: float) -> None:
-    """Add a value of a record; nan where it has another one of this name, because it is unknown which of the two is
-    meant."""
+    """Add a named value to those of a record; nan where the record has another value of this name, because it is
+    unknown which one is meant."""
     values[name] = value if values.get(name, value) == value else math.nan
 
 
 def finite_number(value: Any) -> float | None:
-    """A finite number or truth value of a record."""
+    """Return a finite number or truth value of a record as a float; None for anything else."""
     if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
         return None
     return float(value)
 
 
 def step_in(text: str) -> float:
-    """The step of "31/94", as ms-swift writes it; nan where there is none."""
+    """Return the step in a text such as "31/94", as ms-swift writes it; nan where there is none."""
     step = text.partition("/")[0].strip()
     return float(step) if step.isascii() and step.isdigit() and len(step) < 11 else math.nan
 
 
 def read_step(text: str, comma: bool = False) -> int | None:
-    """The step of a cell; None where it is none, as a share in per cent is."""
+    """Return the step in a cell; None where it holds none, such as a per cent."""
     return None if text.rstrip("\"' ").endswith("%") else whole(read_number(text, comma))
 
 
 def whole(value: float | None) -> int | None:
-    """A step: a number without a fraction, from 0 to `LARGEST_STEP`; None where it is none."""
+    """Return a number as a step if it is whole and from 0 to `LARGEST_STEP`; else None."""
     return int(value) if value is not None and 0 <= value <= LARGEST_STEP and value == int(value) else None

@@ -1,5 +1,5 @@
-"""From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the
-rest."""
+"""Read designs from configurations of trainers: prompts B, rollouts K, updates a round, and the other fields of
+`KnownDesign`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ _TRAINERS: dict[str, tuple[Callable[[dict], bool], Callable[[Reader], KnownDesig
     "CS336": (is_script_config, script_design),
     "rftlab": (is_own_config, own_design),
 }
-"""Whether a configuration is a trainer's, and the design of it."""
+"""For each trainer, a test of whether a configuration is its own, and a function that reads the design."""
 
 
 def detect_trainer(config: dict) -> str:
@@ -30,8 +30,8 @@ def detect_trainer(config: dict) -> str:
 
 
 def read_design(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
-    """Return the design in a configuration, and remarks. tool: "" lets the configuration tell. Never raises for what a
-    configuration holds."""
+    """Return the design in a configuration, and notes. tool: the trainer, where the configuration is recognised as
+    nobody's; "" where it is unknown. Never raises for what a configuration holds."""
     trainer = detect_trainer(config) or tool
     if trainer not in _TRAINERS:
         return KnownDesign(), [f"the configuration is of no trainer that is known: {', '.join(_TRAINERS)}"]

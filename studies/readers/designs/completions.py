@@ -1,6 +1,6 @@
-"""Plain training scripts with the names of CS336: rollout_batch_size completions a round, of which group_size share a
-prompt, and epochs_per_rollout_batch passes over them in updates of train_batch_size. gradient_accumulation_steps
-divides an update and changes no number here.
+"""Read designs from plain training scripts with the names of CS336. A round has rollout_batch_size completions, of
+which group_size share a prompt, and epochs_per_rollout_batch passes over them in updates of train_batch_size.
+gradient_accumulation_steps divides an update and changes no number here.
 
 Source: problem grpo_train_loop of assignment 5 (alignment) of Stanford's CS336, 2025.
 """
@@ -18,24 +18,24 @@ NAMES = {
     "rate": ("learning_rate", "lr"), "temperature": ("sampling_temperature", "temperature"),
     "limit": ("sampling_max_tokens", "max_tokens"), "model": ("model_name", "model_id", "model_name_or_path"),
 }  # fmt: skip
-"""Settings of plain training scripts, and the names that they go by."""
+"""Settings of plain training scripts, each with the names that scripts give it."""
 _BASELINES = ("reinforce_with_baseline", "grpo_clip", "grpo_no_clip")
 
 
 def _tables(config: dict) -> dict[str, dict]:
-    """The configuration and each table in it, by what stands before the names there."""
+    """Return the configuration and each table in it, by the prefix of the names there."""
     parts = {f"{name}.": unwrapped(value) for name, value in config.items() if len(str(name)) <= 80}
     return {"": config} | {at: part for at, part in parts.items() if isinstance(part, dict)}
 
 
 def is_script_config(config: dict) -> bool:
-    """Whether a configuration is a plain script's: both marks in one table. With n_samples_per_prompt it is that of
-    OpenRLHF or slime, whose rollout_batch_size counts prompts."""
+    """Whether a configuration is a plain script's, with both `MARKS` in one table. One with n_samples_per_prompt is
+    that of OpenRLHF or slime, whose rollout_batch_size counts prompts."""
     return any(part.keys() >= set(MARKS) and "n_samples_per_prompt" not in part for part in _tables(config).values())
 
 
 def script_design(config: Reader) -> KnownDesign:
-    """The design of a plain script."""
+    """Return the design of a plain script."""
     tables = _tables(config.config)
 
     def stated(kind: str, setting: str, default: Any = None) -> Any:
@@ -49,7 +49,7 @@ def script_design(config: Reader) -> KnownDesign:
         return config.stated_or(kind, NAMES[setting][0], default, CS336) if default is not None and not paths else None
 
     def parts(by: str, size: int | None) -> int | None:
-        """How many times a size divides the completions of a round."""
+        """Return how many times a size divides the completions of a round; None where it does not."""
         if size and batch and batch % size:
             config.notes.append(f"rollout_batch_size = {batch} is no multiple of {by} = {size}; {CS336} refuses that")
         return batch // size if size and batch and batch % size == 0 else None

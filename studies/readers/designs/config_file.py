@@ -1,4 +1,4 @@
-"""Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
+"""Read configurations of trainers from files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
 Nothing in them is run."""
 
 import io
@@ -17,7 +17,7 @@ from rftlab.studies.readers.designs.values import plain_values
 from rftlab.studies.readers.text import check_file, detect_encoding
 
 LARGEST, YAML, SCRIPT = 1 << 20, 1 << 16, 1 << 18
-"""Bytes of a file, and of those that take long."""
+"""Largest sizes in bytes: of a file, and of YAML and scripts, which take long to parse."""
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, TOML, JSON, training_args.bin, script), the "
     "configuration of OpenRLHF, slime, SkyRL, EasyR1, AReaL, ROLL, open-instruct, NeMo-RL or prime-rl, or settings "
@@ -26,7 +26,7 @@ ALLOWED = (
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The configuration in a file, as plain values. Raises UserError where there is none."""
+    """Return the configuration in a file, as plain values. Raises UserError where there is none."""
     check_file(path, ALLOWED)
     check(
         path.stat().st_size <= LARGEST,
@@ -62,8 +62,8 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
 
 
 def read_yaml(text: str) -> Any:
-    """A YAML document. Merges (<<) of several parts are refused: inside each other they could double the entries each
-    time."""
+    """Return the content of a YAML document. Raises ValueError for a damaged one, and for merges (<<) of several parts,
+    which could double the entries each time when they are nested."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -80,7 +80,7 @@ def read_yaml(text: str) -> Any:
 
 
 class _Frozen:
-    """The replacement for any object of a pickle: it keeps what it is given and does nothing."""
+    """Replacement for any object of a pickle: it keeps the arguments that it is given, and does nothing."""
 
     given: tuple
 
@@ -96,28 +96,28 @@ class _Frozen:
         self.state = state
 
     def __setitem__(self, key, value):
-        """Items of a dictionary of some kind are let go."""
+        """Ignore an item of an object that is some kind of dictionary."""
 
     def append(self, item):
-        """And so are those of a list."""
+        """Ignore an item of an object that is some kind of list."""
 
     extend = append
 
 
 class _Reader(pickle.Unpickler):
-    """Makes nothing but plain values and `_Frozen`: no name in a pickle is looked up."""
+    """Unpickler that makes only plain values and `_Frozen`. It looks up no name in a pickle."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class that does nothing, whatever is asked for."""
+        """Return a class that does nothing, whatever is asked for."""
         return _Frozen
 
     def persistent_load(self, pid: Any) -> None:
-        """Tensors are left out."""
+        """Return None for a tensor, which is left out."""
         return None
 
 
 def frozen_values(path: Path) -> dict[str, Any]:
-    """The plain values of a pickled object's fields, nothing of it being run. Raises ValueError where there are
+    """Return the plain values of a pickled object's fields without running any of it. Raises ValueError where there are
     none."""
     data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
     try:
@@ -138,6 +138,6 @@ def frozen_values(path: Path) -> dict[str, Any]:
 
 
 def _thawed(value: Any) -> str | None:
-    """Of an enum its text; of another object nothing."""
+    """Return the text of an enum; None for another object."""
     given = value.given if isinstance(value, _Frozen) else ()
     return given[0] if len(given) == 1 and isinstance(given[0], str) else None

@@ -1,4 +1,4 @@
-"""Trainers whose design is a matter of names: studies/assets/trainers.toml says which setting holds what."""
+"""Read designs by a table of names: studies/assets/trainers.toml says which setting of a trainer holds which fact."""
 
 import tomllib
 from functools import cache
@@ -12,12 +12,12 @@ _VALUES = {"prompts": "count", "batch": "count", "rollouts": "count", "responses
            "minibatches": "count", "passes": "count", "rate": "rate", "kl": "real", "temperature": "real",
            "limit": "count", "model": "word", "kl_switch": "truth", "kl_off": "truth",
            "rank_switch": "truth"}  # fmt: skip
-"""The kind of value of each fact."""
+"""Kind of value that each fact has."""
 
 
 @cache
 def named_trainers() -> dict[str, dict[str, Any]]:
-    """The trainers, each with the names of its settings."""
+    """Return the trainers by name, each with the names of its settings."""
     text = (files("rftlab.studies") / "assets" / "trainers.toml").read_text(encoding="utf-8")
     trainers = tomllib.loads(text)
     return {name: table | {fact: _listed(table.get(fact)) for fact in _VALUES} for name, table in trainers.items()}
@@ -36,7 +36,7 @@ def is_named_config(name: str, config: dict) -> bool:
 
 
 def named_design(name: str, config: Reader) -> KnownDesign:
-    """The design of a configuration of a trainer."""
+    """Return the design that a trainer's configuration states."""
     trainer = named_trainers()[name]
     defaults, library = trainer.get("defaults", {}), trainer["library"]
 
@@ -48,7 +48,7 @@ def named_design(name: str, config: Reader) -> KnownDesign:
         return None if path is None else getattr(config, _VALUES[fact])(path)
 
     def parts(whole: int | None, by: str, size: int | None) -> int | None:
-        """How many times a size divides a whole."""
+        """Return how many times a size divides a whole; None where it does not."""
         if whole and size and whole % size:
             config.notes.append(f"{whole} responses are no multiple of {by} = {size}, so that parts differ")
         return whole // size if whole and size and whole % size == 0 else None
@@ -79,8 +79,8 @@ def named_design(name: str, config: Reader) -> KnownDesign:
 
 
 def _advantage(trainer: dict[str, Any], config: Reader) -> str | None:
-    """The advantage by what its settings are together, else by the first; of one setting alone a name that is not
-    known is the trainer's own."""
+    """Return the advantage for all of its settings together, else for the first of them. Where a trainer has one such
+    setting, a value that the table lacks is kept as the trainer's own name."""
     paths, known = _listed(trainer["advantage"]), trainer["advantages"]
     first, *others = paths
     default = trainer.get("defaults", {}).get(first)
@@ -96,7 +96,7 @@ def _clip(trainer: dict[str, Any], config: Reader) -> str | None:
 
 
 def _rank(trainer: dict[str, Any], config: Reader, is_on: bool | None) -> int | None:
-    """The rank of adapters, 0 where the switch is off; None where a trainer with a switch does not state it."""
+    """Return the rank of adapters, 0 where the switch is off; None where a trainer with a switch does not state it."""
     if "rank_switch" in trainer and trainer["rank_switch"] and not is_on:
         return None if is_on is None else 0
     return next((config.count(path, 0) for path in _listed(trainer.get("rank"))), None)

@@ -1,4 +1,4 @@
-"""Runs of ours as logs tell theirs: by config.json of a folder of `rftlab train`, or by their design."""
+"""Describe runs of rftlab like those of other trainers, by config.json of `rftlab train`, or by a design."""
 
 from dataclasses import asdict
 
@@ -7,16 +7,16 @@ from rftlab.studies.readers.designs.values import Reader
 from rftlab.studies.readers.run import KnownDesign
 
 _RATIOS = {"sequence": "ratio of a sequence", "sequence_token": "ratio of a sequence"}
-"""As TRL's designs have it; a ratio of a token is not told."""
+"""Level of the ratio in the words of TRL's designs, which leave out the ratio of a token."""
 
 
 def is_own_config(config: dict) -> bool:
-    """Whether a configuration is ours."""
+    """Whether a configuration is rftlab's."""
     return config.get("level") in ("llm", "sim") and isinstance(config.get("design"), dict)
 
 
 def own_design(config: Reader) -> KnownDesign:
-    """The design of a configuration."""
+    """Return the design that a configuration of rftlab states."""
     epochs, parts = (config.count(f"design.{name}") or 1 for name in ("epochs", "minibatches"))
     rates = map(config.rate, ("optimizer.learning_rate", "optimizer.rate"))
     loss = (
@@ -46,13 +46,13 @@ def own_design(config: Reader) -> KnownDesign:
 
 
 def known_design(design: Design, model: str | None = None) -> KnownDesign:
-    """The design of a run, of which no optimizer and no sampling is known."""
+    """Return the known part of a design of rftlab, which holds neither optimizer nor sampling."""
     own = own_design(Reader({"design": asdict(design)}))
     return KnownDesign(own.prompts, own.rollouts, own.updates_per_round, advantage=own.advantage, model=model)
 
 
 def _advantage(kind: str | None, rollouts: int | None, support: int, window: int) -> str | None:
-    """The kind of an advantage with support and replay behind it, for which other trainers have no word, so that it
+    """Return the kind of an advantage, with support and replay behind it. Other trainers have no words for these, so it
     matches none of theirs."""
     if kind is None:
         return None
@@ -62,7 +62,7 @@ def _advantage(kind: str | None, rollouts: int | None, support: int, window: int
 
 
 def advantage_name(baseline: str | None, scale: str | None) -> str | None:
-    """An advantage of ours in the words of `KnownDesign`."""
+    """Return the name of rftlab's advantage in the words of `KnownDesign`."""
     if baseline == "group_mean" and scale == "group_std":
         return "group_zscore"
     return baseline if scale in (None, "none") else f"{baseline} / {scale}"

@@ -1,7 +1,8 @@
-"""Settings of a trainer in a script: what the commands of one agree on, and those of a Python file, which are
-keywords of a call such as GRPOConfig(...), or verl's words in texts. The file is parsed, not run.
+"""Read settings of a trainer from a script: those on which its commands agree, or those of a Python file. In Python
+they are keywords of a call such as GRPOConfig(...), or verl's settings in texts. The file is parsed, not run.
 
-A name is known where the file assigns it exactly once, at its top level and under no condition, to a constant.
+The value of a name is known where the file assigns it exactly once, at its top level and under no condition, to a
+constant.
 """
 
 import ast
@@ -28,10 +29,10 @@ _SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]{0,100})=(.{1,200})")
 _ADAPTERS = ("LoraConfig", "get_peft_model")
 _LOADERS = ("AutoModelForCausalLM", "FastLanguageModel", "FastModel", "FastVisionModel")
 _MODELS = ("model_name", "pretrained_model_name_or_path", "model")
-"""Keywords of a model in calls that load one, and in GRPOTrainer's."""
+"""Keywords that hold the model in calls that load one, and in GRPOTrainer's."""
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 _NONE = object()
-"""No constant."""
+"""Mark of an expression that is no constant."""
 
 
 class Settings(dict):
@@ -40,12 +41,12 @@ class Settings(dict):
     hidden = ""
     """Where further settings may stand that were not read; "" for nowhere."""
     unless = ""
-    """Return the settings that a script may pass on, as a clause; "" for none."""
+    """Clause that says when settings of the script do not hold, for its arguments may state others; "" for none."""
 
 
 Launch = tuple[dict[str, Any], list[str]]
-"""The arguments of one command: NAME=VALUE, --NAME VALUE and --NAME=VALUE, flags with underscores; and those in which
-further settings may stand."""
+"""Settings in the arguments of one command (NAME=VALUE, --NAME VALUE and --NAME=VALUE, flags with underscores), and the
+arguments in which further settings may stand."""
 
 
 def agreed_settings(launches: list[Launch]) -> Settings:
@@ -67,7 +68,7 @@ def agreed_settings(launches: list[Launch]) -> Settings:
 
 
 def python_settings(text: str) -> Settings:
-    """Settings of a Python file. Raises ValueError for one that is no Python."""
+    """Return the settings in a Python file. Raises ValueError for text that is no Python."""
     try:
         tree = parse_python(text)
         nodes = list(ast.walk(tree))
@@ -84,7 +85,7 @@ def python_settings(text: str) -> Settings:
 
 
 def parse_python(text: str) -> ast.Module:
-    """The tree of a text; what Python warns of in it is its author's affair."""
+    """Parse Python code, without the warnings that Python gives of it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)
@@ -103,7 +104,7 @@ class _Names:
                 self.values[targets[0].id] = node.value
 
     def value(self, node: ast.expr) -> Any:
-        """A constant, a name that stands for one, or a default of the environment; anything else is unknown."""
+        """Return the value of a constant, a name of one, or a default of the environment; others are unknown."""
         written = _written(node)
         if isinstance(node, ast.Name):
             if self.times[written] != 1:
@@ -117,7 +118,7 @@ class _Names:
 
 
 def _launch(node: ast.AST, names: _Names) -> Launch | None:
-    """TRL's settings in a call, a dictionary, or an assignment to an attribute; None of another node."""
+    """Return TRL's settings in a call, a dictionary, or an assignment to an attribute; None for another node."""
     hidden: list[str] = []
     pairs: list[tuple[str, ast.expr]] = []
     if isinstance(node, ast.Call):
@@ -134,8 +135,8 @@ def _launch(node: ast.AST, names: _Names) -> Launch | None:
 
 
 def _made(nodes: list[ast.AST], names: _Names) -> dict[str, Any]:
-    """Return the model that a file loads and the rank of the adapters that it makes, in calls of transformers, PEFT or
-    Unsloth and under no condition, by the names of TRL's arguments; nothing of which there are more than one."""
+    """Return the model that a file loads and the rank of the adapters that it makes, by the names of TRL's arguments.
+    Only calls of transformers, PEFT or Unsloth under no condition count, and a fact with two values is left out."""
     chosen = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and "__name__" not in _written(node.test)]
     unsure = {id(below) for node in chosen for below in ast.walk(node)}
     made: dict[str, dict[str, Any]] = {"lora_r": {}, "model_name_or_path": {}}
@@ -156,7 +157,7 @@ def _made(nodes: list[ast.AST], names: _Names) -> dict[str, Any]:
 
 def _plain(nodes: list[ast.AST], names: _Names) -> Settings:
     """Return the values that a file gives to the settings of plain training scripts: fields, entries, keywords,
-    defaults, assignments. `group_size=args.group_size` hands on and gives nothing; what is given two values is
+    defaults, assignments. `group_size=args.group_size` passes a value on and gives none. A setting with two values is
     unknown."""
     known, given = {name for group in NAMES.values() for name in group}, Settings()
     values: dict[str, dict[str, Any]] = {}
@@ -189,14 +190,14 @@ def _given(node: ast.AST) -> list[tuple[Any, Any]]:
 
 
 def _last(node: Any) -> str:
-    """`size` of size, args.size, args["size"], size=8 and "size"; "" of another expression."""
+    """Return the last name in an expression: `size` in size, args.size, args["size"], size=8 and "size"; else ""."""
     node = node.slice if isinstance(node, ast.Subscript) else node
     name = next((getattr(node, at) for at in ("id", "attr", "arg", "value") if hasattr(node, at)), "")
     return name if isinstance(name, str) else ""
 
 
 def _in_texts(nodes: list[ast.AST]) -> dict[str, Any]:
-    """NAME=VALUE in the texts of a file; unknown where a text is put together."""
+    """Return the settings that texts of a file state as NAME=VALUE; unknown where a text is put together."""
     settings: dict[str, Any] = {}
     for node in nodes:
         text = node.value if isinstance(node, ast.Constant) else ""
@@ -212,8 +213,8 @@ def _in_texts(nodes: list[ast.AST]) -> dict[str, Any]:
 
 
 def _constant(node: ast.expr) -> Any:
-    """The value of a constant or a negative number; of os.environ.get("N", 16), of os.getenv and of a number made of
-    either the default; else `_NONE`."""
+    """Return the value of a constant or a negative number, or the default in os.environ.get("N", 16), in os.getenv and
+    in a number made of either; else `_NONE`."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -232,7 +233,7 @@ def _constant(node: ast.expr) -> Any:
 
 
 def _written(node: ast.AST) -> str:
-    """An expression as it may be written, cut."""
+    """Return the text of an expression, cut where it is long."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):

@@ -1,6 +1,6 @@
-"""Settings of a trainer in the shell script that started it. The script is taken apart, never run.
+"""Read settings of a trainer from the shell script that started it. The script is parsed, never run.
 
-A variable counts where the script assigns it exactly once, in any case, to plain text and before it is used.
+A variable counts where the script assigns it exactly once, under no condition, to plain text and before it is used.
 `${N:-16}` of a variable that the script does not assign is 16 unless the environment sets N. Anything else leaves a
 setting unknown, with the reason, and no default takes its place.
 """
@@ -15,17 +15,17 @@ from rftlab.studies.readers.designs.script import COMPUTED, TWICE, UNSET, VERL, 
 from rftlab.studies.readers.designs.values import Fallback, Unknown
 
 LONGEST, DEEPEST = 1 << 16, 20
-"""Characters of a word with its variables, and expansions inside each other."""
+"""Largest number of characters in a word with its variables, and of expansions inside each other."""
 CONDITION = "which the script sets under a condition, in a loop or in a function"
 LATER, SOURCED = "which the script sets only afterwards", "which a file that the script reads may set"
 _DECLARES = {"export", "local", "declare", "typeset", "readonly"}
 _FILLS = {"read", "unset", "mapfile", "readarray", "getopts", "for", "select", "printf", "let"}
 _SOURCES, _HARMLESS = {"source", ".", "eval"}, ("activate", "conda.sh")
-"""Files that set up an environment of packages change no settings."""
+"""Commands that read other files, and ends of the names of files that only set up an environment of packages."""
 _OPENS, _CLOSES = {"if", "for", "while", "until", "case", "select", "{"}, {"fi", "done", "esac", "}"}
 _BETWEEN = {"then", "do", "else", "elif", "!", "time"}
 _INSIDE = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"
-"""Parentheses, with others in them."""
+"""Pattern of parentheses, which may have others in them."""
 _TOKEN = re.compile(
     r"(?P<blank>[ \t\r\f\v]+|\\[ \t\r]*\n|#[^\n]*)"
     rf"|(?P<arithmetic>\({_INSIDE}\))"
@@ -48,33 +48,33 @@ _FLAG = re.compile(r"--([A-Za-z][\w.-]{0,100})(?:=(.{0,1000}))?", re.DOTALL)
 _FILES = {"config", "config_path", "config_name", "config_dir"}
 """Flags that name files in which further settings stand."""
 _MARK, _DOLLAR = re.compile("\ue000([0-9]{1,9})\ue001"), "\ue002"
-"""The replacement for a value that is not plain, and for a dollar that is no variable's."""
+"""Replacements for a value that is not plain, and for a dollar that begins no variable."""
 
 
 class _Command(NamedTuple):
-    """A simple command."""
+    """Simple command of a shell script."""
 
     words: list[str]
-    """As they are written, with their quotes; an array is one word, NAME= with its parts."""
+    """Words as they are written, with their quotes; an array is one word, NAME= with its parts."""
     certain: bool
-    """Whether it runs in any case, once, in the script's own shell."""
+    """Whether it always runs, once, and in the script's own shell."""
     changed: list[str]
     """Variables that arithmetic in it assigns."""
 
     @property
     def declares(self) -> bool:
-        """Whether it is export or one of its kind."""
+        """Whether it declares variables, as export does."""
         return bool(self.words) and self.words[0] in _DECLARES
 
     @property
     def assigned(self) -> list[re.Match[str]]:
-        """The beginnings of words that assign variables of the script."""
+        """Beginnings of words that assign variables of the script."""
         matches = [match for word in self.words if (match := _ASSIGNED.match(word))]
         return matches if self.declares or len(matches) == len(self.words) else []
 
 
 def _commands(text: str) -> Iterator[_Command]:
-    """The commands of a script in the order in which they stand; here-documents are passed over."""
+    """Yield the commands of a script in their order, without here-documents."""
     words: list[str] = []
     changed: list[str] = []
     documents: list[str] = []
@@ -119,7 +119,7 @@ def _names(text: str) -> list[str]:
 
 
 def _unquoted(word: str) -> str:
-    """A word without its quotes; a dollar that is quoted is no variable's."""
+    """Return a word without its quotes; a quoted dollar is replaced, because it begins no variable."""
 
     def plain(match: re.Match) -> str:
         text = match[1] if match[1] is not None else match[2] or ""
@@ -129,29 +129,29 @@ def _unquoted(word: str) -> str:
 
 
 class _Shell:
-    """A script with its variables. A value is text, in which marks stand for what is unknown or may be otherwise."""
+    """Shell script with its variables. Marks in the text of a value stand for what is unknown or may be otherwise."""
 
     def __init__(self, text: str):
         self.commands = list(_commands(re.sub("[\ue000-\ue002]", "", text)))
         self.marks: list[Fallback | Unknown] = []
         self.times: Counter[str] = Counter()
         self.doubt: dict[str, str] = {}
-        """Why a variable's value is not known anywhere."""
+        """Reasons why the value of a variable is known nowhere."""
         self.sources: list[int] = []
         self.values: dict[str, tuple[int, str]] = {}
-        """Place of the assignment and text."""
+        """Place of the assignment to a variable, and its text."""
         self.place = 0
         texts: defaultdict[str, list[str]] = defaultdict(list)
         for place, command in enumerate(self.commands):
             self._note(place, command, texts)
         twice = (name for name, times in self.times.items() if times > 1 and name not in self.doubt)
         self.maybe = " ".join(text for name in (*self.doubt, *twice) for text in texts[name])
-        """Texts that arguments may stand for."""
+        """Texts of variables whose value is uncertain, which arguments may stand for."""
         self.maybe_names = {name.strip("-+").replace("-", "_") for name in re.findall(r"[\w.+-]+", self.maybe)}
 
     def launches(self) -> list[Launch]:
-        """The arguments of every command, in the order in which they run; a line that holds arguments alone belongs to
-        the one before. Last what the script assigns, for a list of settings looks like that."""
+        """Return the arguments of every command, in the order in which they run, and last what the script assigns,
+        since a list of settings looks like that. A line that holds arguments alone belongs to the command before."""
         texts: list[list[str]] = []
         for place, command in enumerate(self.commands):
             self.place, assigned = place, command.assigned
@@ -173,7 +173,7 @@ class _Shell:
         return [*(self._launch(" ".join(parts)) for parts in texts), (settings, [])]
 
     def _note(self, place: int, command: _Command, texts: dict[str, list[str]]) -> None:
-        """Count what a command assigns, and why that may not hold."""
+        """Count the variables that a command assigns, and note why their values may not hold."""
         words, names = command.words, []
         for match in command.assigned:
             names.append(match[1])
@@ -196,7 +196,7 @@ class _Shell:
             self.sources.append(place)
 
     def _rendered(self, word: str, own: str = "") -> str:
-        """The text of a word, its variables from the innermost on. own: the variable whose value it is."""
+        """Return the text of a word with its variables expanded. own: the variable whose value it is."""
         text = _unquoted(word)
         for _ in range(DEEPEST):
             text, count = _VARIABLE.subn(lambda match: self._marked(self._value(match, own)), text)
@@ -213,7 +213,7 @@ class _Shell:
         return f"\ue000{len(self.marks) - 1}\ue001"
 
     def _setting(self, raw: str) -> str:
-        """A setting: plain text, or text that holds unless something else is said, or unknown text."""
+        """Return a setting: plain text, text that holds unless something else is said, or unknown text."""
         marks = [self.marks[int(number)] for number in _MARK.findall(raw)]
         text = _MARK.sub(lambda match: str(self.marks[int(match[1])]), raw).strip("\"', ")
         unknown = next((mark for mark in marks if isinstance(mark, Unknown)), None)
@@ -241,12 +241,12 @@ class _Shell:
         return value
 
     def _known(self, name: str, written: str, own: str, operator: str) -> str | None:
-        """The value of a variable; None where the script leaves it to the environment."""
+        """Return the value of a variable; None where the script leaves it to the environment."""
         place, text = self.values.get(name, (-1, ""))
         if name in "#?$!-" or name in self.doubt:
             return Unknown(written, self.doubt.get(name, COMPUTED))
         if name.isdigit() and not self.commands[self.place].certain:
-            return Unknown(written, CONDITION)  # of a function perhaps
+            return Unknown(written, CONDITION)  # perhaps a function's argument
         if self.times[name] > 1:
             return Unknown(written, TWICE)
         sourced = bisect(self.sources, self.place - 1) > bisect(self.sources, place)
@@ -259,7 +259,8 @@ class _Shell:
         return Unknown(written, LATER) if later else None
 
     def _launch(self, text: str) -> Launch:
-        """The arguments of a command. Where some are hidden, what they may state again is unknown."""
+        """Return the settings of a command, and its arguments that hide others. A setting that these may repeat is
+        unknown."""
         settings: dict[str, Any] = {}
         hidden: list[str] = []
         tokens, started = iter(text.split()), False
@@ -291,6 +292,6 @@ class _Shell:
 
 
 def shell_settings(text: str) -> Settings:
-    """Settings of a shell script; none where it starts no known trainer."""
+    """Return the settings of a shell script; none where it starts no known trainer."""
     *launches, assigned = _Shell(text).launches()
     return agreed_settings(launches) or agreed_settings([assigned])

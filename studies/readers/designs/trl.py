@@ -1,15 +1,14 @@
-"""TRL's GRPO: responses of a generation batch = per_device_train_batch_size x processes x steps_per_generation, of
-which num_generations share a prompt.
+"""Read designs from arguments of TRL's GRPO.
 
-steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size may be set instead. An update
-takes
-gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
-steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
-(`__post_init__`) and
-grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this. In TRL 0.14, the first
-with GRPO, per_device_train_batch_size counts prompts (`num_return_sequences` there).
+A generation batch has per_device_train_batch_size x processes x steps_per_generation responses, of which
+num_generations share a prompt. steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size
+may be set instead. An update takes gradient_accumulation_steps of those micro-batches, and the batch is used
+num_iterations times, so a round has steps_per_generation x num_iterations / gradient_accumulation_steps updates.
+Source: trl/trainer/grpo_config.py (`__post_init__`) and grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl
+3020, 3061, 3443 ask for just this. In TRL 0.14, the first with GRPO, per_device_train_batch_size counts prompts
+(`num_return_sequences` there).
 
-Arguments of our own trainer (`studies/integrations/trl.py`) have entries `rftlab_...`, which say what its estimator
+Arguments of rftlab's trainer (`studies/integrations/trl.py`) have entries `rftlab_...`, which say what its estimator
 does.
 """
 
@@ -43,7 +42,7 @@ _SCALES = {
     "none": "group_mean",
     "false": "group_mean",
 }
-"""Advantages by what rewards are divided by, for TRL always subtracts the group's mean."""
+"""Advantage for each value of scale_rewards; TRL always subtracts the group's mean."""
 _MARKS = (
     "num_generations",
     "per_device_train_batch_size",
@@ -55,11 +54,11 @@ _OF_OTHERS = {"num_samples_per_prompt_rollout", "n_samples_per_prompt"}
 """Names of K in trainers that share some of TRL's arguments: open-instruct, OpenRLHF."""
 _OF_GRPO = (*_MARKS[:1], *_MARKS[2:], "num_iterations", "max_completion_length", "beta", "epsilon", "loss_type")
 WHOLE = "logging_nan_inf_filter"
-"""An argument that nobody states, so that it stands where all do."""
+"""Argument that nobody sets, so that where it is stated all arguments are."""
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
 _SIZES = ("generation_batch_size", "steps_per_generation")
 _TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype")
-"""Of the weights, as TRL's arguments and the model's configuration beside them have it."""
+"""Names of the precision of weights in TRL's arguments and in the model's configuration beside them."""
 
 
 def is_trl_config(config: dict) -> bool:
@@ -68,16 +67,16 @@ def is_trl_config(config: dict) -> bool:
 
 
 def trl_design(config: Reader) -> KnownDesign:
-    """The design of TRL's arguments."""
+    """Return the design that TRL's arguments state."""
     of_grpo = any(map(config.stated, _OF_GRPO))
     another = config.stated(WHOLE) and not config.stated("num_generations")
-    if another or (not of_grpo and config.stated("adam_beta1")):  # all arguments are there, and not those of GRPO
+    if another or (not of_grpo and config.stated("adam_beta1")):  # all arguments are stated, and none is GRPO's
         config.notes.append("these arguments are of another trainer than GRPO's: B, K and the advantage are unknown")
         return KnownDesign(
             learning_rate=config.rate("learning_rate"), adapter_rank=config.count("lora_r", 0), model=_model(config)
         )
     of_first = config.stated("adam_beta1") and config.stated("vllm_device") and "reward_weights" not in config.config
-    if of_first:  # all arguments are there, and those of TRL 0.15 are not
+    if of_first:  # all arguments are stated, and none that TRL 0.15 added
         config.notes.append("these are arguments of TRL 0.14: per_device_train_batch_size counts prompts")
     sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
     if of_first and sizes[_COUNTED[0]] and sizes["num_generations"]:
@@ -107,14 +106,14 @@ def trl_design(config: Reader) -> KnownDesign:
 
 
 def _model(config: Reader) -> str | None:
-    """The model: an argument of TRL's scripts, or as the model's configuration names it, which transformers logs beside
-    the arguments and leaves empty for a model that was made from nothing."""
+    """Return the model: an argument of TRL's scripts, or the name in the model's configuration, which transformers logs
+    beside the arguments and leaves empty for a model that was made from nothing."""
     names = ("model_name_or_path", "_name_or_path")
     return next((model for name in names if value_at(config.config, name) and (model := config.word(name))), None)
 
 
 def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
-    """Responses of a generation batch, and updates a round."""
+    """Return the responses of a generation batch, and the updates of a round."""
     device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
     batch, steps = (config.count(name) for name in _SIZES)
     unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
@@ -138,7 +137,8 @@ def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, in
 
 
 def _processes(device: int | None, steps: int | None, batch: int | None, config: Reader) -> int | None:
-    """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
+    """Return the world size: the one that is given, or one worked out where TRL had filled in both sizes before the
+    arguments were written."""
     given = config.processes or config.count("num_processes")
     if not device or not steps or not batch or batch % (device * steps):
         return given
@@ -156,7 +156,7 @@ def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
 
 
 def _loss(config: Reader) -> str | None:
-    """loss_type, its clip and the level of its ratio; the parts that are stated."""
+    """Return loss_type, its clip and the level of its ratio, as far as they are stated."""
     low, high = config.real("epsilon"), config.real("epsilon_high")
     clip = None if low is None else f"clip {low:g}/{high:g}" if high is not None else f"clip {low:g}"
     level = config.word("importance_sampling_level")

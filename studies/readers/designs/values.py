@@ -1,4 +1,4 @@
-"""Plain values of other people's configurations: numbers that may be texts, nested or dotted keys, W&B's wrapping."""
+"""Read plain values from configurations: numbers that may be texts, nested or dotted keys, W&B's wrapping."""
 
 import ast
 import math
@@ -11,40 +11,41 @@ from rftlab.shared.plumbing.folders import DEEPEST
 
 LONGEST = 200
 MOST, DIGITS = 100_000, 300
-"""Values of a configuration, those below others counted each time that they are named, and digits of a number."""
+"""Largest number of values, each counted as often as it is named, and of digits in a number."""
 HOPS = 8
-"""References that are followed one after another."""
+"""Largest number of references that are followed one after another."""
 _NAMED = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 _VARIABLE = re.compile(r"\$\w|\$[({]")
 
 
 class Unknown(str):
-    """A setting as it is written where no reading of the file gives its value, and why."""
+    """Setting as it is written, whose value the file does not give, and the reason."""
 
     why: str
 
     def __new__(cls, text: str, why: str):
-        """why: as a clause."""
+        """Make the text of a setting. why: the reason, as a clause."""
         made = super().__new__(cls, text[:LONGEST])
         made.why = why
         return made
 
 
 class Fallback(str):
-    """A value that holds unless something outside of the file says otherwise."""
+    """Value that holds unless something outside of the file says otherwise."""
 
     why: str
 
     def __new__(cls, text: str, why: str):
-        """why: as a clause that begins with unless."""
+        """Make the text of a value. why: the condition, as a clause that begins with unless."""
         made = super().__new__(cls, text)
         made.why = why[: 2 * LONGEST]
         return made
 
 
 def plain_values(value: Any, other: Callable[[Any], Any] = shown) -> Any:
-    """Return a copy of numbers, texts, lists and dictionaries by texts. other: makes one of anything else. Raises
-    ValueError for more than `MOST` of them: in YAML and in pickles a few lines can stand for any number."""
+    """Return a copy of numbers, texts, lists and dictionaries with texts as keys. other: makes one of anything else.
+    Raises ValueError for more than `MOST` of them, because in YAML and in pickles a few lines can stand for any
+    number."""
     left = iter(range(MOST))
 
     def copied(part: Any, depth: int) -> Any:
@@ -62,8 +63,8 @@ def plain_values(value: Any, other: Callable[[Any], Any] = shown) -> Any:
 
 
 def literal_values(text: str) -> dict[str, Any] | None:
-    """The plain values of a dictionary that is written as a Python literal; it is parsed, never evaluated. None of
-    another text."""
+    """Return the plain values of a dictionary that is written as a Python literal; None for another text. The literal
+    is parsed, never evaluated."""
     try:
         literal = plain_values(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: a list as a key
@@ -72,8 +73,9 @@ def literal_values(text: str) -> dict[str, Any] | None:
 
 
 def value_at(config: Any, path: str) -> Any:
-    """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
-    also for null. Of ${another.path}, as OmegaConf has it, the value there; of one that leads nowhere the text."""
+    """Return the value at a dotted path, whether the configuration is nested or has dotted keys; None where there is
+    none, also for null. A reference ${another.path}, as OmegaConf has it, gives the value there, or its own text where
+    it leads nowhere."""
     there = _at(config, path)
     for _ in range(HOPS):
         named = _NAMED.fullmatch(there) if type(there) is str else None
@@ -94,18 +96,18 @@ def _at(config: Any, path: str) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """W&B's config.yaml has {"value": x} for x."""
+    """Return x for {"value": x}, as W&B's config.yaml writes it; another value as it is."""
     return value["value"] if isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"} else value
 
 
 def as_count(value: Any, least: int = 1) -> int | None:
-    """A whole number of at least `least`; None of anything else."""
+    """Return a whole number of at least `least`; None for anything else."""
     number = as_real(value)
     return int(number) if number is not None and number == int(number) and least <= number <= 10**9 else None
 
 
 def as_real(value: Any) -> float | None:
-    """A finite number, also one in a text; None of anything else."""
+    """Return a finite number, also one in a text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -116,66 +118,66 @@ def as_real(value: Any) -> float | None:
 
 
 def as_rate(value: Any) -> float | None:
-    """The same above 0."""
+    """Return a finite number above 0, also one in a text; None for anything else."""
     number = as_real(value)
     return number if number is not None and number > 0 else None
 
 
 def as_word(value: Any) -> str | None:
-    """A text, cut to a length that can be shown, its control characters written out; None of anything else, and of
-    one with a variable that nobody set."""
+    """Return a text, cut to a length that can be shown and with its control characters written out; None for anything
+    else, and for one with a variable that nobody set."""
     known = isinstance(value, str) and value and not _VARIABLE.search(value)
     return plain(value[:LONGEST]) if known else None
 
 
 def as_truth(value: Any) -> bool | None:
-    """True or False, also as texts."""
+    """Return True or False, also from a text; None for anything else."""
     return value if isinstance(value, bool) else {"true": True, "false": False}.get(str(value).lower())
 
 
 def weight_precision(text: str | None) -> str | None:
-    """fp32 or bf16, whichever a text about weights names first; None of any other. A copy of more digits is what an
-    optimizer changes, so that master weights in fp32 count."""
+    """Return fp32 or bf16, whichever a text about weights names first; None where it names neither. Master weights in
+    fp32 count, because an optimizer changes the copy that has more digits."""
     names = re.findall(r"no fp32|fp32|float32|(?:pure )?bf16 (?:weights|param)|bfloat16|^bf16$", (text or "").lower())
     return None if not names else "fp32" if names[0] in ("fp32", "float32") else "bf16"
 
 
 class Reader:
-    """Typed values of a configuration. It keeps statements that cannot be read, and defaults that were taken."""
+    """Reader of typed values of a configuration, which notes what cannot be read and which defaults were taken."""
 
     def __init__(self, config: dict[str, Any], processes: int | None = None):
-        """processes: the world size, which TRL's arguments do not hold."""
+        """Keep a configuration. processes: the world size, which TRL's arguments do not hold."""
         self.config, self.processes = config, processes
         self.notes: list[str] = []
         self.assumed: list[str] = []
 
     def stated(self, path: str) -> bool:
-        """Whether a configuration says anything of a setting."""
+        """Whether the configuration states a setting."""
         return value_at(self.config, path) is not None
 
     def count(self, path: str, least: int = 1) -> int | None:
-        """A whole number; None where there is none."""
+        """Return the whole number at a path; None where there is none."""
         return self._read(path, lambda value: as_count(value, least), "whole number that can be read here")
 
     def real(self, path: str) -> float | None:
-        """A finite number; None where there is none."""
+        """Return the finite number at a path; None where there is none."""
         return self._read(path, as_real, "number that can be read here")
 
     def rate(self, path: str) -> float | None:
-        """A finite number above 0; None where there is none."""
+        """Return the finite number above 0 at a path; None where there is none."""
         return self._read(path, as_rate, "number above 0 that can be read here")
 
     def word(self, path: str) -> str | None:
-        """A text; None where there is none."""
+        """Return the text at a path; None where there is none."""
         return self._read(path, lambda value: str(value) if isinstance(value, bool) else as_word(value), "plain text")
 
     def truth(self, path: str) -> bool | None:
-        """True or False; None where there is none."""
+        """Return the truth value at a path; None where there is none."""
         return self._read(path, as_truth, "truth value that can be read here")
 
     def stated_or(self, kind: str, path: str, default: Any, library: str) -> Any:
-        """A setting, or a library's default where it is not stated, which is said. None where something that was not
-        read may state it. kind: count, real, rate, word, truth."""
+        """Return a setting, or a library's default where it is not stated, which is noted. Return None where something
+        that was not read may state it. kind: count, real, rate, word, truth."""
         if self.stated(path):
             return getattr(self, kind)(path)
         hidden, unless = (getattr(self.config, name, "") for name in ("hidden", "unless"))

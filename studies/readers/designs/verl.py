@@ -1,7 +1,8 @@
-"""verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl
-multiplies it by n), ppo_epochs passes. data.gen_batch_size prompts are sampled at a time: a round trains on all of
-them, or, where algorithm.filter_groups leaves out groups without a signal, on train_batch_size of those that are kept.
-Estimators `rftlab_NAME` are our cards (studies/integrations/verl.py).
+"""Read designs from settings of verl. A round has data.train_batch_size prompts with rollout.n responses each, an
+update takes ppo_mini_batch_size prompts (verl multiplies it by n), and there are ppo_epochs passes. data.gen_batch_size
+prompts are sampled at a time. A round trains on all of them, or, where algorithm.filter_groups leaves out groups
+without a signal, on train_batch_size of those that are kept. Estimators `rftlab_NAME` are rftlab's cards
+(studies/integrations/verl.py).
 
 Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c;
 recipe/dapo/dapo_ray_trainer.py at 004c888.
@@ -50,7 +51,7 @@ def is_verl_config(config: dict) -> bool:
 
 
 def verl_design(config: Reader) -> KnownDesign:
-    """The design of a configuration; it need not be whole."""
+    """Return the design that a configuration states; it need not be whole."""
     prompts, rollouts = _prompts(config), _usual(config, "count", f"{ROLLOUT}.n")
     return KnownDesign(
         prompts=prompts,
@@ -70,12 +71,12 @@ def verl_design(config: Reader) -> KnownDesign:
 
 
 def _usual(config: Reader, kind: str, name: str) -> Any:
-    """A setting, or verl's default where it is not stated, which is said."""
+    """Return a setting, or verl's default where it is not stated, which is noted."""
     return config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
 
 
 def _prompts(config: Reader) -> int | None:
-    """Prompts that a round trains on; where it samples others, a note says how many."""
+    """Return the prompts that a round trains on; where it samples others, a note says how many."""
     trained = _usual(config, "count", "data.train_batch_size")
     filtered, sampled = config.truth(_FILTER), config.count(_SAMPLED)
     unread = config.stated(_SAMPLED) and sampled is None
@@ -99,7 +100,7 @@ def _prompts(config: Reader) -> int | None:
 
 
 def _updates(config: Reader, prompts: int | None) -> int | None:
-    """Updates a round: mini-batches of prompts, the last of which may be smaller, times passes."""
+    """Return the updates of a round: mini-batches of prompts, the last of which may be smaller, times passes."""
     mini = _usual(config, "count", f"{ACTOR}.ppo_mini_batch_size")
     if mini is None or prompts is None:
         return None
@@ -112,7 +113,7 @@ def _updates(config: Reader, prompts: int | None) -> int | None:
 
 
 def _without_support(config: Reader, rollouts: int | None) -> int | None:
-    """Responses to a prompt that are trained on."""
+    """Return the responses to a prompt that are trained on."""
     support = config.count(_SUPPORT)
     if rollouts is None or support is None or support >= rollouts:
         return rollouts
@@ -121,7 +122,7 @@ def _without_support(config: Reader, rollouts: int | None) -> int | None:
 
 
 def _card(config: Reader, name: str | None) -> KnownDesign | None:
-    """Return a card of ours in the terms of our runs; None for another name."""
+    """Return the design facts of the card of rftlab that a setting names; None for another name."""
     card = SHIPPED.get((name or "").removeprefix(_CARD)) if (name or "").startswith(_CARD) else None
     if card is None or card.estimator is None:
         return None
@@ -143,7 +144,7 @@ def _advantage(config: Reader) -> str | None:
 
 
 def _loss(config: Reader) -> str | None:
-    """The surrogate, its clip and the aggregation; the parts that are stated."""
+    """Return the surrogate, its clip and the aggregation, as far as they are stated."""
     mode = config.word(f"{ACTOR}.policy_loss.loss_mode")
     card = _card(config, mode)
     if card is not None:
@@ -155,7 +156,7 @@ def _loss(config: Reader) -> str | None:
 
 
 def _kl(config: Reader) -> float | None:
-    """The coefficient that is in force: of the loss, of the reward, or 0 where both are off."""
+    """Return the KL coefficient in force: that of the loss, else of the reward, or 0 where both are off."""
     switches = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
     if any(config.stated(name) and config.truth(name) is None for name in switches):
         return None

@@ -1,4 +1,4 @@
 """Log formats, each recognised by the content of a file.
 
-A format understands nothing of what it reads: names, rounds and repairs are for studies/readers/assemble.py.
+A format does not interpret what it reads: names, rounds and repairs are the task of studies/readers/assemble.py.
 """

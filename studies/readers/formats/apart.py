@@ -1,7 +1,7 @@
-"""Runs that lie in one file: columns that tell them apart, and what columns state of a run and its seed.
+"""Tell runs apart that lie in one file, and read what columns state of a run and its seed.
 
-A name decides nothing: runs repeat each other where the columns that hold one value throughout are equal but for the
-seed, and their seeds differ.
+Names of runs decide nothing: runs repeat each other where the columns that hold one value throughout are equal but for
+the seed, and their seeds differ.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,18 +15,18 @@ from rftlab.studies.readers.names import split_of, translate_metric
 from rftlab.studies.readers.run import RawRun, Series
 
 MAX_RUNS, MAX_VALUES = 2000, 1000
-"""Runs of a file; and texts of a column, beyond which it describes rows, not runs."""
+"""Largest number of runs in a file, and of different texts in a column; one with more describes rows, not runs."""
 _TELLING = ("run", "run_name", "run_id", "trial", "replicate", "replica", "repeat")
 _SETS = ("split", "dataset", "data_set", "data_source", "task", "benchmark", "eval_set", "test_set")
-"""Last parts of the names of columns that say on what a row was measured."""
+"""Last parts of the names of columns that hold the data set on which a row was measured."""
 Key = tuple[str, ...]
-"""Of a run: the cells of the columns that tell runs apart."""
+"""Key of a run: its cells in the columns that tell runs apart."""
 Column = tuple[np.ndarray, np.ndarray]
-"""Values of the rows, and which of these have one."""
+"""Values of the rows of a column, and which of the rows have one."""
 
 
 def _last(name: str) -> str:
-    """The last part of a column's name: run_id of config/run_id, config.run_id and "Run ID"."""
+    """Return the last part of a column's name: run_id of config/run_id, config.run_id and "Run ID"."""
     return name.lower().replace(".", "/").rpartition("/")[2].strip().replace(" ", "_").replace("-", "_")
 
 
@@ -36,30 +36,31 @@ def is_seed(name: str) -> bool:
 
 
 class RunsByKey:
-    """The runs of one file, by their cells in the columns that tell runs apart. Columns of texts are watched: what
-    each run has throughout, and which of them tell rows of one step apart."""
+    """Runs of one file, by their cells in the columns that tell runs apart. Columns of texts are watched: which text a
+    run has throughout, and in which columns rows of one step differ."""
 
     def __init__(self, path: Path, names: Iterable[str], run_name: str | None, form: str, **more: Any):
-        """run_name: the column of run names, None where there is none. form, more: fields of each RawRun."""
+        """Find the columns that tell runs apart. run_name: that of run names, if any. form, more: fields of each
+        RawRun."""
         others = [name for name in names if name != run_name and (is_seed(name) or _last(name).endswith(_TELLING))]
         self.columns = [] if run_name is None else [run_name, *others]
         self._path, self._form, self._more = path, form, more
         self._runs: dict[Key, RawRun] = {}
         self._before: dict[Key, tuple[int, dict[str, set[str]]]] = {}
-        """By run: the step of the last row, and the texts of each column at that step."""
+        """Step of the last row of each run, and the texts of each column at that step."""
         self._throughout: dict[Key, dict[str, str | None]] = {}
         self._steps: dict[str, dict[str, int]] = {}
-        """By column and text: the step at which it is there, -1 where there are several."""
+        """Step at which a text of a column is there; -1 where there are several."""
         self._apart: dict[str, set[str]] = {}
         self._partly: set[str] = set()
         """Columns of texts that some rows leave empty."""
 
     def run(self, key: Key) -> RawRun:
-        """The run with these cells."""
+        """Return the run with these cells, which is new where there is none."""
         return self._runs.get(key) or self._runs.setdefault(key, RawRun("", self._form, **self._more))
 
     def watch(self, key: Key, step: int, texts: dict[str, str]) -> None:
-        """The texts of a row."""
+        """Take note of the texts of a row."""
         self._partly |= self._throughout.get(key, texts).keys() ^ texts.keys()
         throughout = self._throughout.setdefault(key, dict(texts))
         before, here = self._before.get(key, (-1, {}))
@@ -80,8 +81,8 @@ class RunsByKey:
     def add_rows(
         self, owners: Sequence[tuple[Key, str]], steps: np.ndarray, places: np.ndarray, columns: dict[str, Column]
     ) -> None:
-        """Add rows of any runs. owners: of each row, its run and what comes before the names of its metrics. Columns
-        without a gap share their steps and places, which are half of what a dense table takes."""
+        """Add rows of any runs. owners: for each row, its run and the prefix of the names of its metrics. Columns
+        without a gap share their steps and places, which are half of the memory that a dense table takes."""
         codes = {owner: code for code, owner in enumerate(dict.fromkeys(owners))}
         parts: list[Any] = [slice(None)]
         if len(codes) > 1:
@@ -97,9 +98,9 @@ class RunsByKey:
                     run.series[prefix + name] = Series(own[0][kept], values[rows][kept], own[1][kept])
 
     def told_apart(self) -> list[RawRun]:
-        """The runs, named by the first column. Those of one name are one where no step is in two of them, as where a
-        run went on; else the cells in which they differ are part of their names. Raises UserError where the rows of one
-        run seem to be of several."""
+        """Return the runs, named by the first column. Parts of one name are one run where no step is in two of them, as
+        where a run went on; else the cells in which they differ become part of their names. Raises UserError where the
+        rows of one run seem to be of several."""
         self._check_texts()
         runs: list[tuple[Key, RawRun]] = []
         for name in dict.fromkeys(key[:1] for key in self._runs):
@@ -115,8 +116,8 @@ class RunsByKey:
         return [run for _, run in runs]
 
     def _check_texts(self) -> None:
-        """Raise UserError where rows of one step differ in a text that comes again at other steps, as a run's does, and
-        where rows of one run are of several sets."""
+        """Raise UserError where rows of one step differ in a text that other steps have too, like a run's name, and
+        where rows of one run are of several data sets."""
         several = {name for texts in self._throughout.values() for name, text in texts.items() if text is None}
         for name in sorted(several | self._partly):
             there = list(self._steps[name])
@@ -136,8 +137,8 @@ class RunsByKey:
             )
 
     def _state(self, runs: list[tuple[Key, RawRun]]) -> None:
-        """Where seeds are known, give each run what its columns state but for its seed. Names are no part of it, unless
-        runs would be equal in their seeds too: then something that no column states is in their names."""
+        """Give each run what its columns state but for its seed, where seeds are known. Its name is no part of this,
+        unless runs would be equal in their seeds too: then names hold something that no column states."""
         seeds = [i for i, column in enumerate(self.columns) if is_seed(column)]
         seen: dict[str, list[tuple[Key, RawRun]]] = {}
         for key, run in runs if seeds else ():
@@ -158,7 +159,7 @@ def _share_no_step(runs: list[RawRun]) -> bool:
 
 
 def _rejoined(runs: list[RawRun]) -> RawRun:
-    """Parts of a run as one, in the order of the file."""
+    """Return parts of a run as one, in the order of the file."""
     whole = runs[0]
     for name in dict.fromkeys(name for run in runs for name in run.series):
         parts = [run.series[name] for run in runs if name in run.series]
@@ -169,7 +170,7 @@ def _rejoined(runs: list[RawRun]) -> RawRun:
 
 
 def _constants(run: RawRun) -> dict[str, Any]:
-    """Numbers that are the same throughout and no results."""
+    """Return the metrics that have one value throughout and are no results."""
     constants = {}
     for name, series in run.series.items():
         known, values = translate_metric(name), np.asarray(series.values)

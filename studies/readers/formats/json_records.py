@@ -1,4 +1,4 @@
-"""JSON: lines, a record a line, as verl's file logger and loops of people's own write them; and documents.
+"""Read JSON lines, a record in each, as verl's file logger and self-written loops write them, and JSON documents.
 
     [{"step": 1, "reward": 0.2}, ..]                              also as the one list of an object: {"history": [..]}
     {"step": [1, 2, ..], "reward": [0.2, 0.3, ..]}                and as pandas writes a frame, in any orientation
@@ -52,12 +52,12 @@ _CHECKPOINT = re.compile(
     r"(?:.{0,200}[^a-z])?(?:checkpoint|ckpt|step|iteration|iter|round|update)[-_ /=:.]{0,3}[0-9]{1,10}", re.IGNORECASE
 )
 _INDEX = re.compile(r"-?[0-9]{1,18}")
-"""Of a frame's row."""
+"""Index of a data frame's row."""
 MAX_REPEATS, MAX_DIGITS = 100_000, 300
 
 
 def is_json_lines(head: Head) -> bool:
-    """Whether its first line that is no blank is a JSON object."""
+    """Whether the first line of a file that is not blank is a JSON object, with further lines or a step in it."""
     first = next((line for line in head.lines if line.strip()), "")
     record = parse_record(first)
     if record is None:
@@ -66,7 +66,7 @@ def is_json_lines(head: Head) -> bool:
 
 
 def read_json_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of a file of records."""
+    """Read the runs of a file of records."""
     start = [record for line in head.lines if (record := parse_record(line)) is not None][:500]
     notes = encoding_note(head.encoding)
     return collect_runs(head.path, LINES, start, _lines(head, notes), columns, notes)
@@ -81,8 +81,9 @@ def collect_runs(
     notes: list[str],
     place: str = "line",
 ) -> list[RawRun]:
-    """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
-    each run's, also those that are added on the way. Raises UserError where no record has a step."""
+    """Return the runs of records, each of which comes with its place. start: the first of them, by which steps and runs
+    are recognised. notes: notes of every run, also those that are added on the way. Raises UserError where no record
+    has a step."""
     step_name = columns.get("step") or find_step(start)
     flat = [flatten_record(record) for record in start]
     if step_name is None or not any(step_name in values for values, _ in flat):
@@ -128,12 +129,12 @@ def collect_runs(
 
 
 def _shown(value: float | None) -> str:
-    """A number that names a run or a seed, as a text."""
+    """Return a number that names a run or a seed, as a text."""
     return "" if value is None else str(int(value)) if value == whole(value) else f"{value:g}"
 
 
 def _lines(head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
-    """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
+    """Yield the number and the record of each line; lines that are no JSON are noted, a few at most."""
     bad = 0
     for place, line, end in read_lines(head):
         record = parse_record(line)
@@ -152,7 +153,7 @@ def _lines(head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
 
 
 def parse_record(line: str) -> dict | None:
-    """The JSON object that a line is, with each name once; None of another line."""
+    """Return the JSON object in a line, with each name once; None for another line."""
     try:
         record = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=json_object)
     except (ValueError, RecursionError):
@@ -161,7 +162,7 @@ def parse_record(line: str) -> dict | None:
 
 
 def find_step(records: list[dict]) -> str | None:
-    """The name of the step that most records have; the first in the list of those."""
+    """Return the name of the step in most records, the first of `STEPS` among equals; None where none has one."""
     rows = [{name: value for name, value in flatten_record(row)[0].items() if name in STEPS} for row in records]
     counts = Counter(name for row in rows for name in row)
     best = max(counts, key=lambda name: (counts[name], -STEPS.index(name)), default=None)
@@ -169,7 +170,8 @@ def find_step(records: list[dict]) -> str | None:
 
 
 def _quoted(name: str, text: str) -> dict[str, float]:
-    """A number that is written as a text, as transformers does since 5.0, which writes 0.0 as "0"."""
+    """Return a number that is written as a text, by its name; {} where it is none. transformers has written numbers so
+    since 5.0, and 0.0 as "0"."""
     if name == PROGRESS:
         step = step_in(text)
         return {"global_step": step} if math.isfinite(step) else {}
@@ -178,8 +180,8 @@ def _quoted(name: str, text: str) -> dict[str, float]:
 
 
 def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> tuple[dict[str, float], dict[str, str]]:
-    """The numbers of a record by name, and its texts; no truth values, nothing below `DEEPEST` levels. Texts that are
-    numbers are among the numbers too; a name that is there with several values has nan."""
+    """Return the numbers of a record by name, and its texts, without truth values and what is below `DEEPEST` levels.
+    Texts that are numbers are among the numbers too. A name that is there with several values has nan."""
     numbers, texts = dict[str, float](), dict[str, str]()
     for key, value in record.items():
         if isinstance(value, float):
@@ -199,12 +201,12 @@ def flatten_record(record: dict, prefix: str = "", depth: int = 0) -> tuple[dict
 
 
 def is_json_document(head: Head) -> bool:
-    """Whether it begins as an object with names, or as a list of objects."""
+    """Whether a file begins as an object with names, or as a list of objects."""
     return _BEGINS.match(head.text) is not None
 
 
 def read_json_document(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of a document. Raises UserError for one that is damaged, or without steps."""
+    """Read the runs of a document. Raises UserError for one that is damaged, or without steps."""
     notes = encoding_note(head.encoding)
     records = _records(head.path, _document(head), columns, notes)
     numbered = list(enumerate(records, start=1))
@@ -229,12 +231,12 @@ def _document(head: Head) -> Any:
 
 
 def _whole(text: str) -> int | float:
-    """A whole number; one that no step and no metric has is infinite."""
+    """Return a whole number; one with more digits than any step or metric has becomes infinite."""
     return int(text) if len(text) < MAX_DIGITS else math.inf
 
 
 def _records(path: Path, document: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
-    """The document as records with steps."""
+    """Return a document as records with steps."""
     step = columns.get("step")
     if isinstance(document, dict):
         inside = [value for value in document.values() if _are_records(value, step)]
@@ -259,8 +261,8 @@ def _records(path: Path, document: Any, columns: dict[str, str], notes: list[str
 
 
 def _frame(document: dict, step: str | None) -> list[dict] | None:
-    """The rows of a frame as pandas writes one with orient = columns, index, split or tight, the index left out; None
-    of anything else, and of one without a column of steps."""
+    """Return the rows of a frame as pandas writes one with orient = columns, index, split or tight, without the index;
+    None for anything else, and for one without a column of steps."""
     names, data = document.get("columns"), document.get("data")
     if isinstance(names, list) and isinstance(data, list):
         whole = [row for row in data if isinstance(row, list) and len(row) == len(names)]
@@ -284,7 +286,7 @@ def _are_records(value: Any, step: str | None) -> bool:
 
 
 def _columns(document: dict, step: str | None, notes: list[str]) -> list[dict] | None:
-    """A table by its columns as records; None where it is none, or no column is the step."""
+    """Return the records of a table that is written by columns; None where it is none, or no column is the step."""
     own = {name: value for name, value in document.items() if isinstance(value, list)}
     name = step if step in own else next((name for name in STEPS if name in own), None)
     if name is None:
@@ -296,7 +298,7 @@ def _columns(document: dict, step: str | None, notes: list[str]) -> list[dict] |
 
 
 def _checkpoints(path: Path, rows_by_name: dict[str, dict], notes: list[str]) -> list[dict]:
-    """Evaluations by checkpoint as records, in the order of their steps."""
+    """Return evaluations by checkpoint as records, in the order of their steps."""
     fronts = {name.rstrip("0123456789") for name in rows_by_name}
     check(
         len(fronts) == 1,
@@ -314,7 +316,7 @@ def _checkpoints(path: Path, rows_by_name: dict[str, dict], notes: list[str]) ->
 
 
 def _means(value: dict, repeats: set[int], depth: int = 0) -> dict:
-    """Numbers, and means of lists of numbers, by name."""
+    """Return numbers, and means of lists of numbers, by name."""
     kept: dict[str, Any] = {}
     for name, part in value.items():
         if isinstance(part, dict) and depth < DEEPEST:
@@ -328,5 +330,5 @@ def _means(value: dict, repeats: set[int], depth: int = 0) -> dict:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number; truth values are none."""
+    """Whether a value is a number; truth values are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

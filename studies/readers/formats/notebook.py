@@ -1,4 +1,4 @@
-"""Jupyter notebooks: the training that their cells show, and the arguments in their code.
+"""Read Jupyter notebooks: the training that their cells show, and the arguments in their code.
 
 In a notebook transformers shows a table with a row a logging step, as HTML in the output of the cell. Plain TRL has the
 loss in it alone, Unsloth has all metrics, with spaces around the slashes of their names ("completions / mean_length").
@@ -27,17 +27,17 @@ LARGEST, LONGEST_CODE = 64 << 20, 1 << 18
 _BEGINS = re.compile(r"\s*\{\s*\"(?:cells|metadata|nbformat)\"")
 _CELL, _TAG = re.compile(r"<t[hd]\b[^<>]*>"), re.compile(r"<[^<>]*>")
 _MAGIC = re.compile(r"^([ \t]*)[%!].*$", re.MULTILINE)
-"""A line for the shell or for Jupyter, which stands where a statement may."""
+"""Line for the shell or for Jupyter, which stands where a statement may."""
 _LOSSES = {"Training Loss": "loss", "Validation Loss": "eval_loss"}
 
 
 def is_notebook(head: Head) -> bool:
-    """Whether it begins as a notebook, which holds cells."""
+    """Whether a file begins as a notebook, which holds cells."""
     return _BEGINS.match(head.text) is not None and '"cell_type"' in head.text
 
 
 def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """A run for each cell that shows a training with rewards. Raises UserError where none does."""
+    """Return a run for each cell that shows a training with rewards. Raises UserError where none does."""
     path = head.path
     size = path.stat().st_size
     check(size <= LARGEST, f"{path} has {size} bytes; allowed: a notebook of at most {LARGEST}")
@@ -70,7 +70,7 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def _of_reward(name: str) -> bool:
-    """Whether a metric is one of responses that were rewarded; those of preferences are called rewards/chosen."""
+    """Whether a metric describes responses that were rewarded, unlike rewards/chosen of a training on preferences."""
     known = translate_metric(name)
     return name.startswith("completion") or (known is not None and "reward" in known.metric + name.lower())
 
@@ -80,12 +80,12 @@ def _objects(value: Any) -> list[dict]:
 
 
 def _text(parts: Any) -> str:
-    """A text that a notebook may hold line by line."""
+    """Return a text that a notebook may hold as a list of lines."""
     return "".join(map(str, parts)) if isinstance(parts, list) else parts if isinstance(parts, str) else ""
 
 
 def _lines(output: dict) -> Iterator[str]:
-    """The lines of an output of a cell; of a table with steps a dictionary a row."""
+    """Yield the lines of a cell's output; a table with steps gives a dictionary for each row."""
     data = output.get("data")
     data = data if isinstance(data, dict) else {}
     rows = [[_words(cell) for cell in _CELL.split(row)[1:]] for row in _text(data.get("text/html")).split("<tr")]
@@ -101,12 +101,12 @@ def _lines(output: dict) -> Iterator[str]:
 
 
 def _words(cell: str) -> str:
-    """The text of a cell of a table, from what follows its tag."""
+    """Return the text of a cell of a table, from what follows its tag."""
     return html.unescape(_TAG.sub("", cell.partition("</t")[0])).strip().replace("'", "")
 
 
 def _arguments(cells: list[dict]) -> dict[str, Any] | None:
-    """The arguments in the code; None where there are none. Cells that are no Python say nothing."""
+    """Return the arguments in the code; None where there are none. Cells that are no Python are passed over."""
     parts = [_MAGIC.sub(r"\1pass", _text(cell.get("source"))) for cell in cells if cell.get("cell_type") == "code"]
     if sum(map(len, parts)) > LONGEST_CODE:
         return None

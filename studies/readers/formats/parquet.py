@@ -1,5 +1,5 @@
-"""Parquet: files of others as Arrow tables and as runs, and a folder of `rftlab train` (curve.parquet and
-metrics.parquet, rounds.jsonl, with config.json for the design).
+"""Read Parquet files of other programs, and folders of `rftlab train` (curve.parquet and metrics.parquet, rounds.jsonl,
+with config.json for the design).
 """
 
 import math
@@ -29,7 +29,7 @@ keeps its name."""
 
 
 def column_names(path: Path) -> list[str]:
-    """Names of the columns of a file; [] of one that is damaged."""
+    """Return the names of a file's columns; [] for a damaged file."""
     import pyarrow
     from pyarrow.parquet import read_schema
 
@@ -40,7 +40,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
-    """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
+    """Read the runs of a Parquet file, through pyarrow. with_runs: whether a column of run names tells them apart."""
     import pyarrow
 
     table = read_table(path)
@@ -75,7 +75,7 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
 
 
 def _watch(runs: RunsByKey, keys: list[Key], steps: list[int | None], texts: "pd.DataFrame") -> None:
-    """Note the texts of every row."""
+    """Take note of the texts of every row."""
     columns = [texts[name].tolist() for name in texts.columns]
     for key, step, *cells in zip(keys, steps, *columns, strict=True) if columns else ():
         row = {name: cell for name, cell in zip(texts.columns, cells, strict=True) if isinstance(cell, str) and cell}
@@ -84,23 +84,23 @@ def _watch(runs: RunsByKey, keys: list[Key], steps: list[int | None], texts: "pd
 
 
 def _plain(cell: Any) -> float | None:
-    """A cell as a number; None of texts and of missing ones."""
+    """Return a cell as a number; None for texts and for missing ones."""
     return float(cell) if isinstance(cell, int | float) or hasattr(cell, "dtype") else None
 
 
 def is_own_run(head: Head) -> bool:
-    """Whether it is the curve in such a folder."""
+    """Whether a file is the curve in a folder of `rftlab train`."""
     return head.path.name == CURVE and path_kind(head.path.parent / CONFIG) == FILE
 
 
 def find_own_files(curve: Path) -> list[Path]:
-    """The files of a run of ours by its curve; [] where there is none."""
+    """Return the files of a run of rftlab by its curve; [] where there is none."""
     files = [path for name in (CURVE, METRICS, CONFIG) if path_kind(path := curve.with_name(name)) == FILE]
     return files if curve in files else []
 
 
 def read_own_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run whose curve this is."""
+    """Read the run of rftlab that has this curve. Raises UserError where its configuration cannot be read."""
     path = head.path
     run = RawRun(path.resolve().parent.name, OWN, tool="rftlab", place="row", aliases=dict(_OURS))
     for name in (CURVE, METRICS):
@@ -111,7 +111,7 @@ def read_own_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
         run.series |= {key: series for key, series in part.series.items() if key not in run.series and key != "seed"}
     rounds = read_rounds(path.parent)
     measured = {name for each in rounds for name in each} - {"round"}
-    for name in measured | ({"kl"} if "kl_ref" in measured else set()):  # of the curve: means between evaluations
+    for name in measured | ({"kl"} if "kl_ref" in measured else set()):  # the curve has their means between evaluations
         run.series.pop(name, None)
     ours = {name: f"train/{name}" if translate_metric(f"train/{name}") else name for name in measured}
     for each in rounds:

@@ -1,4 +1,4 @@
-"""Lines that a training loop prints: a step, and names with numbers.
+"""Read lines that a training loop prints: a step, and names with numbers.
 
     Epoch:[1/1](4/9751), Reward: -1.6958, KL_ref: 0.0211, Avg Response Len: 82.88
     [step 10] reward=0.928 exact=0.734 policy_loss=-0.0089 kl=0.0017
@@ -11,7 +11,7 @@
     {'reward/avg_raw_reward': '0.4531',
     │ ppo_actor/task_reward/avg │ 4.5310e-01 │ ppo_actor/entropy/avg │ 3.1000e-01 │
 
-No convention says which lines are meant. Those count that come again: lines of one kind have the same names, one of
+No convention says which lines are meant. Lines that recur are taken: those of one kind have the same names, one of
 them a metric's, and their steps do not fall. Steps of a solution that a model wrote begin anew in each response.
 Progress bars are left out, because they count questions as often as updates. A dictionary of dictionaries is the
 configuration; it is parsed as a literal, never evaluated. The headlines are NeMo-RL's (nemo_rl/algorithms/grpo.py),
@@ -33,13 +33,13 @@ from rftlab.studies.readers.text import BORDERS, LARGEST_STEP, Head, encoding_no
 
 FORMAT = "printed lines"
 LONGEST, LONGEST_BLOCK, LONGEST_CONFIG = 4000, 400, 1 << 18
-"""Characters of a line that is looked at, lines that may belong to a headline, characters of a configuration."""
+"""Largest numbers of characters of a line, of lines below a headline, and of characters of a configuration."""
 FEWEST, MAX_KINDS = 3, 500
-"""Lines that make a kind, and the most kinds that are kept."""
+"""Fewest lines that make a kind, and largest number of kinds that are kept."""
 _COUNTERS = ("step", "iteration", "iter", "update", "round", "rollout", "batch", "episode", "epoch")
-"""Words before a step, the first that a line has."""
+"""Words before a step, of which the first that a line has is taken."""
 _ANY = "eval"
-"""In the place of the counter, where an evaluation is numbered as `eval 5: {...}`."""
+"""Counter of evaluations that are numbered as `eval 5: {...}`."""
 _STEP = re.compile(
     rf"(?<![\w/.-])(?:(?:global|train|training|grpo|ppo|rl)[ _])?"
     rf"({'|'.join(_COUNTERS)}|{_ANY}(?= \d{{1,9}}: {{))s?[\"']?[ _]?[:=#\[(]{{0,2}} {{0,12}}"
@@ -51,7 +51,7 @@ _IN_EPOCH = re.compile(
     r"(?:[,:| -]{0,3}(?:(?:step|batch|iter)[: ]{1,2})?[\[(]? {0,6}(\d{1,9})/(\d{1,9}))?",
     re.IGNORECASE,
 )
-"""An epoch, and where the step in it and their number follow, these."""
+"""Epoch, with the step in it and the number of these steps where they follow."""
 _BAR = re.compile(r"\d/\d{1,9} \[\d\d:\d\d")
 _PAIR = re.compile(
     r"(?<![\w/.=@%-])(?P<name>[A-Za-z][\w@/.%-]{0,60}(?: [A-Za-z(][\w@/.()%-]{0,60}){0,3})"
@@ -59,17 +59,18 @@ _PAIR = re.compile(
     r"(?P<value>(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?|nan|inf)%?)(?:/(?P<of>\d{1,9}))?"
     r"(?: tokens|[A-Za-z]{1,3}\b)?(?![\w:/]|\.\w|,\d{3}(?!\d))"
 )
-"""With a colon, an equals sign, or before a number with a point a space alone. Times of the day are none."""
+"""Name and number, between them a colon, an equals sign, or a space alone before a decimal. Times of the day are
+none."""
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _LOGGER = re.compile(
     r"\b(?:INFO|DEBUG|WARNING|ERROR|SUCCESS)\b|\(\w{1,40} pid=\d{1,9}[^)]{0,60}\)|\b[\w/]{1,80}\.py:\d{1,9}\b"
     r"|(?<![\w.:])[\w.]{1,80}:\w{1,40}:\d{1,9} - "
 )
-"""Its level, Ray's process and a place in the code are no numbers of the run."""
+"""Level of a logger, Ray's process and a place in the code, which hold no numbers of the run."""
 _HEADLINE = re.compile(r"[=_~\u2500-\u257f-]{3}")
-"""Decoration of a line with a step alone. A step with its total, or of an evaluation, needs none."""
+"""Decoration that makes a line with a step alone a headline. A step with its total, or of an evaluation, needs none."""
 _CELLS = re.compile(r"\s*\u2502(?: +[A-Za-z][\w@/.%-]{0,120} +\u2502 +[-+.\w]{1,24} +\u2502)+[\s\u2502]*")
-"""A row of a grid, in which each name has a number beside it."""
+"""Row of a grid, in which each name has a number beside it."""
 _WORDS = re.compile(r"[A-Za-z]+")
 
 
@@ -86,15 +87,15 @@ class _Kind:
     falls: int = 0
     last: int = -1
     apart: int = 0
-    """Lines below one headline with other values than the line before, as where each response has one."""
+    """Number of lines at one step with other values than the line before, as where each response has one."""
 
     def steps(self) -> set[int]:
-        """Different steps of its lines."""
+        """Return the different steps of its lines."""
         return set(next(iter(self.run.series.values())).steps)
 
 
 class _Lines:
-    """Reads lines one after another, for what a line without a step means depends on the headline before it."""
+    """Reader of lines one after another, because the headline before a line may give it its step."""
 
     def __init__(self) -> None:
         self.kinds: dict[tuple, _Kind] = {}
@@ -107,7 +108,7 @@ class _Lines:
         self.opening: tuple[str, int, bool] | None = None
 
     def read(self, place: int, line: str) -> None:
-        """The numbers of one more line, kept by its kind."""
+        """Read a line, and keep its numbers by the kind of line."""
         if len(line) > LONGEST or _BAR.search(line):
             return
         line = _COLOUR.sub("", line)
@@ -140,8 +141,8 @@ class _Lines:
             self.opening = counter, step, False
 
     def _read_below(self, place: int, line: str) -> None:
-        """The numbers of a line without a step: those below a headline are of its step, those of an evaluation of the
-        step before it."""
+        """Keep the numbers of a line without a step. Below a headline they are of its step; those of an evaluation are
+        of the step before it."""
         pairs, rest = _pairs(line)
         if self.headline is not None and self.left >= 0:
             if pairs and not any(map(str.isalnum, "".join(rest))):
@@ -153,7 +154,7 @@ class _Lines:
                 self._keep(place, counter, self.latest.get(counter, -1), True, pairs, is_told=False)
 
     def _step(self, line: str) -> tuple[str, int, bool, tuple[int, int]] | None:
-        """The counter of a line, its step, whether its total is there, and its place; None where it has none."""
+        """Return the counter of a line, its step, whether its total is there, and its place; None where it has none."""
         in_epoch = _IN_EPOCH.search(line)
         if in_epoch and in_epoch[2]:
             epoch, step, total = map(int, in_epoch.groups())
@@ -170,8 +171,8 @@ class _Lines:
         return counter, step, match[3] is not None, match.span()
 
     def _step_of_run(self, epoch: int, step: int) -> int:
-        """A step of the run, from one of an epoch. Where it begins anew with the epoch, the steps before it count too:
-        as many as were printed, and the distance between two."""
+        """Return the step of the run for a step of an epoch. Where steps begin anew with the epoch, those of the epochs
+        before are added: as many as were printed, and the distance between two."""
         first, last, apart = self.steps
         if epoch == self.epoch + 1 and step <= first < last:
             self.before += last - first + apart
@@ -204,8 +205,9 @@ class _Lines:
             kind.run.add(f"eval/{name}" if is_test and not is_test_metric(name) else name, step, value, place)
 
     def lasting(self) -> list[_Kind]:
-        """The kinds of lines that are a run's: they have a metric, count as most do, and come again at steps that
-        hardly fall. An evaluation may be there once. Lines with another counter count where its steps are the same."""
+        """Return the kinds of lines that are a run's: they have a metric and the counter of most lines, and recur at
+        steps that hardly fall. An evaluation may be there once. Lines with another counter are taken where its steps
+        are the same."""
         once_a_step = [kind for kind in self.kinds.values() if 2 * kind.apart < kind.lines]
         kinds = [kind for kind in once_a_step if any(map(_is_metric, kind.run.series))]
         steady = [kind for kind in kinds if len(kind.steps()) >= FEWEST and 10 * kind.falls <= kind.lines]
@@ -231,18 +233,19 @@ class _Lines:
 
 
 def is_printed(head: Head) -> bool:
-    """Whether the start holds lines with steps and metrics that come again, and is no table, whose texts may."""
+    """Whether the start of a file holds lines with steps and metrics that recur, and is no table, whose texts may hold
+    such lines too."""
     return not has_numbers(head) and bool(_read(enumerate(head.lines, start=1)).lasting())
 
 
 def read_printed_lines(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of a log."""
+    """Read the run of a log."""
     run = RawRun(head.path.stem, FORMAT, notes=encoding_note(head.encoding))
     return [add_lines(run, ((place, line) for place, line, _ in read_lines(head)))]
 
 
 def add_lines(run: RawRun, lines: Iterable[tuple[int, str]]) -> RawRun:
-    """A run with what these lines say, each with its place; without numbers where none come again."""
+    """Add to a run what lines say that recur, each with its place, and return it; without numbers where none recur."""
     reading = _read(lines)
     kinds = reading.lasting()
     run.config, run.notes = run.config or reading.config, run.notes + reading.notes
@@ -255,7 +258,7 @@ def add_lines(run: RawRun, lines: Iterable[tuple[int, str]]) -> RawRun:
     for kind in kinds:
         for name, series in kind.run.series.items():
             for step, value, place in zip(series.steps, series.values, series.places, strict=True):
-                if not kind.is_told:  # rounds that were finished; the step before is -1 where there is none
+                if not kind.is_told:  # count finished rounds; step is -1 where none was printed before
                     step = step + (first == 0) if step >= 0 else 0
                     run.unprinted.add((name, step))
                 run.add(name, step, value, place)
@@ -270,7 +273,7 @@ def _read(lines: Iterable[tuple[int, str]]) -> _Lines:
 
 
 def _pairs(line: str) -> tuple[dict[str, float], list[str]]:
-    """The numbers of a line by their names, and the texts before, between and after them."""
+    """Return the numbers of a line by their names, and the texts before, between and after them."""
     pairs: dict[str, float] = {}
     rest, end = [], 0
     for match in _PAIR.finditer(line):
@@ -284,7 +287,7 @@ def _pairs(line: str) -> tuple[dict[str, float], list[str]]:
 
 
 def _without_grid(line: str) -> str:
-    """A row of a grid as names with numbers; another line as it is."""
+    """Return a row of a grid as names with numbers; another line as it is."""
     if not _CELLS.fullmatch(line):
         return line
     cells = [cell.strip() for cell in line.strip(" \n\u2502").split("\u2502")]
@@ -292,7 +295,7 @@ def _without_grid(line: str) -> str:
 
 
 def _name(words: list[str]) -> str:
-    """The name of a metric of several words, its split apart: `Eval accuracy` is Eval/accuracy."""
+    """Return the name of a metric of several words, with its split apart: `Eval accuracy` is Eval/accuracy."""
     split = f"{words[0]}/" if len(words) > 1 and split_of(words[0]) else ""
     return split + "_".join(words[1:] if split else words)
 
@@ -307,6 +310,6 @@ def _is_metric(name: str) -> bool:
 
 
 def is_score(name: str) -> bool:
-    """Whether a metric of a log is one that tells how good responses are."""
+    """Whether a metric of a log says how good responses are."""
     known = translate_metric(name)
     return known is not None and known.metric in ("score", *SCORES)

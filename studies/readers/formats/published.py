@@ -1,5 +1,5 @@
-"""Tables in our own terms, as public logs are collected: `run_id, round, split, metric, value` and, where
-there are any, `n, task, source_step, seconds`; what is known of each run in `runs.csv` beside them."""
+"""Read tables in rftlab's own terms, in which public logs are collected: `run_id, round, split, metric, value` and,
+where there are any, `n, task, source_step, seconds`. The known facts of each run are in `runs.csv` beside them."""
 
 import csv
 import math
@@ -23,7 +23,7 @@ _NEEDED = ("run_id", "round", "split", "metric", "value")
 _SPLITS = ("test", "train")
 MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
 Key = tuple[str, str, str, str]
-"""Run, split, task and metric."""
+"""Labels of a series: run, split, task and metric."""
 
 
 def is_long_form(head: Head) -> bool:
@@ -32,13 +32,13 @@ def is_long_form(head: Head) -> bool:
 
 
 def files_beside(path: Path) -> list[Path]:
-    """The table and what lies beside it."""
+    """Return the path of a table, and of the facts beside it where there are any."""
     beside = path.parent / BESIDE
     return [path, *([beside] if path_kind(beside) == FILE and beside.name != path.name else [])]
 
 
 def read_long_form(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of a table. Raises UserError for a row that is not in our terms."""
+    """Read the runs of a table. Raises UserError for a row that is not in rftlab's terms."""
     series, times, notes = _rows(head)
     known = _known(head.path)
     runs: dict[str, RawRun] = {}
@@ -56,8 +56,8 @@ def read_long_form(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def _rows(head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], list[str]]:
-    """The series of a table, in the order of the file, each with round, value, n (nan) and step (-1) of a row after the
-    other; and seconds of training by run and round, where there are any."""
+    """Return the series of a table in the order of the file, seconds of training by run and round, and notes. A series
+    holds round, value, n (nan for none) and step (-1 for none) of one row after another."""
     table, path = open_table(head), head.path
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
@@ -100,7 +100,7 @@ def _rows(head: Head) -> tuple[dict[Key, array], dict[str, dict[int, float]], li
 
 
 def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
-    """Return the note on rows whose cell of a round is empty, as of logs that count seconds alone."""
+    """Return the note on rows whose round is empty, as in logs that count seconds alone."""
     if not without:
         return []
     gone = [name for name in without if name not in runs]
@@ -109,7 +109,7 @@ def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
 
 
 def _key(texts: tuple[str, ...], where: str) -> Key:
-    """Labels of a row. Raises UserError where one is missing or none of ours."""
+    """Return the labels of a row. Raises UserError where one is missing or not allowed."""
     name, split, task, metric = (plain(text.strip())[:LONGEST] for text in texts)
     check(bool(name) and bool(metric), f"{where} has no run_id or no metric; allowed: a name of each")
     check(split in _SPLITS, f"{where}: split = {split!r}; allowed: {', '.join(_SPLITS)}")
@@ -117,7 +117,7 @@ def _key(texts: tuple[str, ...], where: str) -> Key:
 
 
 def _piece(key: Key, rows: array, notes: list[str]) -> MetricSeries:
-    """A series by rounds; of a round that is there twice the last value."""
+    """Return a series by rounds, with the last value of a round that is there twice."""
     columns = np.frombuffer(rows).reshape(-1, 4).T
     rounds, values, n, steps = map(np.ndarray.astype, columns, (np.int32, float, np.float32, np.int32))
     keep = np.isfinite(values)
@@ -133,8 +133,8 @@ def _piece(key: Key, rows: array, notes: list[str]) -> MetricSeries:
 
 
 def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
-    """Of each run of the table beside: design, what its cells state where they state a seed too, the repeats that it is
-    one of, and a remark; {} without one."""
+    """Return facts of each run in the table beside: its design, what its cells state where they state a seed too, the
+    mark of its repeats, and a remark; {} without such a table."""
     files = files_beside(path)[1:]
     if not files:
         return {}

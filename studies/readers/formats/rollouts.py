@@ -1,13 +1,13 @@
-"""Logs with a row a response, of which several share a prompt: JSON lines as verl's `rollout_data_dir` and
-`validation_data_dir` have them (a file a step) and loops of people's own, and TRL's `log_completions`, a table
+"""Read logs with a row for each response, of which several share a prompt: JSON lines as verl's `rollout_data_dir` and
+`validation_data_dir` (a file a step) and self-written loops have them, and TRL's `log_completions`, a table
 `completions/completions_00010.parquet` a step.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
 rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
 verl/trainer/ppo/ray_trainer.py (`_dump_generations`); trl/trainer/grpo_trainer.py (`log`), 1.16, whose tables have the
 columns step, prompt, completion, one for each reward function, what those functions logged, and advantage. A table
-holds what was generated last, so between two samplings the same responses are written again, and where TRL evaluates
-those of the evaluation.
+holds what was generated last. Between two samplings the same responses are therefore written again, and after an
+evaluation those of the evaluation.
 """
 
 import json
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 FORMAT = "rollouts"
 SETS = ("data_source", "dataset", "benchmark", "task")
-"""Names of the set that a prompt is from."""
+"""Names of the field that holds the data set of a prompt."""
 GROUPS = ("group_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
-"""Names of what responses to one prompt share, the first that is there."""
+"""Names of the field that responses to one prompt share, of which the first that is there is taken."""
 RIGHT = ("acc", "correct", "is_correct", "accuracy")
 REWARDS = ("score", "reward")
 RESPONSES = ("output", "completion", "response", "sample_idx")
-"""Names of what each response has of its own."""
+"""Names of fields that each response has of its own."""
 _STEP = re.compile(r"(?:^|.*(?:step|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
 _PLACES = ("*.jsonl", "step_*/*.jsonl", "completions_*.parquet", "completions/completions_*.parquet")
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
@@ -54,7 +54,7 @@ prompt is from ("" where none is named)."""
 
 
 def is_rollouts(head: Head) -> bool:
-    """Whether its first line is a record of a response, or it is a table of them."""
+    """Whether the first line of a file is a record of a response, or the file is a table of them."""
     if head.raw.startswith(parquet.START):
         return set(_OWN) <= set(parquet.column_names(head.path))
     record = parse_record(next((line for line in head.lines if line.strip()), "")) or {}
@@ -63,12 +63,12 @@ def is_rollouts(head: Head) -> bool:
 
 
 def read_rollouts(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of one file."""
+    """Read the run of one file."""
     return [read_rollout_files(head.path, [head.path])]
 
 
 def find_rollouts(folder: Path) -> list[Path]:
-    """Files of a folder that hold responses, by step; [] where it has none."""
+    """Return the files of a folder that hold responses, by step; [] where it has none."""
     paths = [path for place in _PLACES for path in sorted(folder.glob(place)) if path_kind(path) == FILE]
     check(len(paths) <= MAX_FILES, f"{folder} has {len(paths)} files; allowed: at most {MAX_FILES}")
     kinds: dict[tuple[int, str], list[Path]] = {}
@@ -79,7 +79,8 @@ def find_rollouts(folder: Path) -> list[Path]:
 
 
 def read_rollout_files(place: Path, files: list[Path]) -> RawRun:
-    """The run of files that hold responses. Raises UserError where steps are unknown, or a file is none."""
+    """Read the run of files that hold responses. Raises UserError for unknown steps, and where none holds a
+    response."""
     run = RawRun("", FORMAT, place="step")
     groups = _Groups()
     for path in files:
@@ -94,17 +95,17 @@ def read_rollout_files(place: Path, files: list[Path]) -> RawRun:
 
 
 class _Groups:
-    """Summaries of rows: for each group responses, right ones, sum, smallest and largest of the rewards."""
+    """Summaries of groups: the numbers of responses and of right ones, and sum, smallest and largest of the rewards."""
 
     def __init__(self) -> None:
         self.sums: dict[tuple[str, int, bytes], list[float]] = {}
         self.strict: dict[str, bool] = {}
-        """By split: whether what is right was told of every response, as 0 or 1."""
+        """For each split, whether every response was called right or wrong, as 1 or 0."""
         self.sets: set[str] = set()
-        """From which prompts of an evaluation are."""
+        """Data sets of prompts in evaluations."""
 
     def add(self, split: str, step: int, group: bytes, reward: float, right: float | None, benchmark: str) -> None:
-        """One response."""
+        """Add a response to the summary of its group."""
         value = reward if right is None else right
         self.sets |= {benchmark} if split == "test" else set()
         self.strict[split] = self.strict.get(split, True) and value in (0.0, 1.0)
@@ -113,7 +114,7 @@ class _Groups:
         self.sums[split, step, group] = sums
 
     def into(self, run: RawRun) -> None:
-        """Means of each step as series of a run, and outcomes of groups."""
+        """Add means of each step to a run as series, and outcomes of groups."""
         import pandas as pd
 
         rows = [(split, step, *sums) for (split, step, _), sums in self.sums.items()]
@@ -149,7 +150,7 @@ class _Groups:
 
 
 def _rows(head: Head, run: RawRun) -> Iterator[_Row]:
-    """The responses of a file."""
+    """Yield the responses of a file."""
     path = head.path
     bad, split, beside = 0, _split_by_name(path), _step_beside(path)
     told = "taken as an evaluation, as names of files or their folder say"
@@ -171,7 +172,7 @@ def _rows(head: Head, run: RawRun) -> Iterator[_Row]:
 
 
 def _records(head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
-    """Line or row, the record, None where it is none, and whether the line has an end."""
+    """Yield the number of each line or row, its record, None where it is none, and whether the line has an end."""
     if head.raw.startswith(parquet.START):
         run.tool = "trl"
         table = _read_completions(head.path)
@@ -183,7 +184,7 @@ def _records(head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
-    """A record as a row; None where it lacks a group, a reward or a step."""
+    """Return a record as a row; None where it lacks a group, a reward or a step."""
     name = next((name for name in GROUPS if record.get(name) is not None), None)
     right, reward = _first(record, RIGHT), _first(record, REWARDS)
     stated = next((whole(value) for key in STEPS if (value := finite_number(record.get(key))) is not None), None)
@@ -203,13 +204,13 @@ def _first(record: dict, names: tuple[str, ...]) -> float | None:
 
 
 def _split_by_name(path: Path) -> str:
-    """By the names of the file and its folder: evaluations say so."""
+    """Return the split by the names of a file and its folder, which tell evaluations."""
     text = f"{path.parent.name} {path.stem}".lower()
     return "test" if re.search(r"(?<![a-z])(eval[a-z]*|val|valid|validation|test)(?![a-z])", text) else "train"
 
 
 def _step_beside(path: Path) -> int | None:
-    """The step in the name of a file or of its folder; None where there is none."""
+    """Return the step in the name of a file or of its folder; None where there is none."""
     match = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
     return int(match[1]) if match else None
 
@@ -234,8 +235,8 @@ def keep_sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[li
 
 
 def _read_completions(path: Path) -> "pd.DataFrame":
-    """A row a response: step, prompt and completion as texts, rewards as numbers. Raises UserError for a file that
-    cannot be read."""
+    """Read a table of completions with a row for each response: step, prompt and completion as texts, rewards as
+    numbers. Raises UserError for a file that cannot be read."""
     table = read_table(path, MAX_ROWS)
     with reading(path):
         columns = {name: table[name].to_pylist() for name in _OWN[:3]}
@@ -247,8 +248,8 @@ def _read_completions(path: Path) -> "pd.DataFrame":
 
 
 def _completion_records(frame: "pd.DataFrame", notes: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number of the row and the record of each response: step, prompt, completion, the reward, and accuracy where a
-    reward is named for it. Rewards of several functions are added up, as TRL does with weights of 1; that is noted."""
+    """Yield the number of each row and its record: step, prompt, completion, the reward, and accuracy where a reward is
+    named for it. Rewards of several functions are added up, as TRL does with weights of 1; that is noted."""
     rewards = [name for name in frame.columns if name not in _OWN]
     right = next((name for name in rewards if _is_accuracy(name)), None)
     note = f"the reward is the sum of {', '.join(rewards)}, each with weight 1"
@@ -261,6 +262,6 @@ def _completion_records(frame: "pd.DataFrame", notes: list[str]) -> Iterator[tup
 
 
 def _is_accuracy(name: str) -> bool:
-    """As a metric of that name is understood."""
+    """Whether a reward of this name measures accuracy, as metrics of that name do."""
     known = translate_metric(f"rewards/{name}/mean")
     return known is not None and known.metric == "pass_at_1"

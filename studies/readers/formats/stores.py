@@ -1,4 +1,4 @@
-"""Stores of experiment trackers: TensorBoard's event files, a project of Trackio, offline runs of Weights & Biases.
+"""Read stores of experiment trackers: TensorBoard's event files, projects of Trackio, offline runs of Weights & Biases.
 
 TensorBoard's files, or a folder of them, are read through tensorboard's own reader where it is installed.
 
@@ -39,9 +39,9 @@ _ROWS = "SELECT run_name, step, metrics FROM metrics NOT INDEXED ORDER BY rowid"
 _KIND = "SELECT type, sql FROM sqlite_schema WHERE lower(name) = 'metrics'"
 _PLAIN = re.compile(r"\s{0,9}CREATE\s{1,9}TABLE\s", re.IGNORECASE)
 MAX_ROWS, LONGEST, LARGEST = 2_000_000, 1 << 20, 1 << 30
-"""Rows of a project, bytes of a cell, and characters of all cells that are read."""
+"""Largest numbers of rows of a project, of bytes in a cell, and of characters in all cells that are read."""
 INSTRUCTIONS, TURN = 400_000_000, 1_000_000
-"""Of SQLite's machine, and how many it takes before it asks whether to go on."""
+"""Largest number of instructions of SQLite's machine, and how many it takes before it asks whether to go on."""
 OFFLINE, _OFFLINE_MARK = "W&B offline run", b":W&B"
 _HEADER, _BLOCK, _PART = 7, 32768, struct.Struct("<IHB")
 _WHOLE, _FIRST, _LAST = 1, 2, 4
@@ -50,26 +50,26 @@ _PREFERRED = ("train/global_step", "training/global_step", "trainer/global_step"
 
 
 def is_event_file(head: Head) -> bool:
-    """Whether it begins as an event file: a record of a few bytes, which has the version in it."""
+    """Whether a file begins as an event file, with a record of a few bytes that has the version in it."""
     return b"brain.Event:" in head.raw[:100] or EVENT_MARK in head.path.name
 
 
 def find_event_files(folder: Path) -> list[Path]:
-    """Event files of a folder and of folders in it, the oldest first."""
+    """Return the event files of a folder and of folders in it, the oldest first."""
     paths = [path for path in sorted(folder.rglob(f"*{EVENT_MARK}*"))[: MAX_FILES + 1] if path_kind(path) == FILE]
     check(len(paths) <= MAX_FILES, f"{folder} has more than {MAX_FILES} event files; allowed: at most {MAX_FILES}")
     return paths
 
 
 def read_event_file(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of one event file."""
+    """Read the run of one event file."""
     run = RawRun("", EVENTS, place="record")
     _add_events(run, head.path)
     return [run]
 
 
 def read_event_folder(folder: Path, files: list[Path]) -> list[RawRun]:
-    """A run for each folder that holds event files; several files of one folder are parts of one run."""
+    """Read a run for each folder that holds event files; several files of one folder are parts of one run."""
     runs: dict[Path, RawRun] = {}
     for path in files:
         name = folder.resolve().name if path.parent == folder else path.parent.relative_to(folder).as_posix()
@@ -92,7 +92,7 @@ def _add_events(run: RawRun, path: Path) -> None:
             for tag, value in _scalars(event):
                 if step is not None:
                     run.add(tag, step, value, before + seen)
-        damaged = _begins_more(path, seen)  # the reader ends there without a word
+        damaged = _begins_more(path, seen)  # the reader raises nothing where a file is cut
     except Exception:  # whatever it raises for a damaged record; what came before is whole
         damaged = True
     if damaged:
@@ -100,8 +100,8 @@ def _add_events(run: RawRun, path: Path) -> None:
 
 
 def _begins_more(path: Path, records: int) -> bool:
-    """Whether a file begins more records than so many, by the lengths that it gives: 8 bytes of length, 4 of its
-    checksum, the data, 4 of theirs."""
+    """Whether a file begins more than `records` records, by the lengths that it gives: each has 8 bytes of length, 4 of
+    its checksum, the data, and 4 of theirs."""
     size, place = path.stat().st_size, 0
     with path.open("rb") as file:
         for _ in range(records):
@@ -111,7 +111,7 @@ def _begins_more(path: Path, records: int) -> bool:
 
 
 def _scalars(event) -> Iterator[tuple[str, float]]:
-    """Tags and values of an event's scalars; pictures, texts and histograms are left out."""
+    """Yield the tags and values of an event's scalars; pictures, texts and histograms are left out."""
     from tensorboard.util.tensor_util import make_ndarray
 
     for value in event.summary.value:
@@ -122,12 +122,12 @@ def _scalars(event) -> Iterator[tuple[str, float]]:
 
 
 def is_database(head: Head) -> bool:
-    """Whether it is an SQLite database."""
+    """Whether a file is an SQLite database."""
     return head.raw.startswith(_SQLITE)
 
 
 def read_database(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of a project. Raises UserError for a database of something else, or a damaged one."""
+    """Read the runs of a project. Raises UserError for a database of something else, or a damaged one."""
     notes: list[str] = []
     records = _database_records(head.path, notes)
     numbered = list(enumerate(records, start=1))
@@ -169,7 +169,7 @@ def _database_records(path: Path, notes: list[str]) -> list[dict]:
 
 
 def _limit(database: sqlite3.Connection) -> None:
-    """Stop what works for too long, and let no schema call a function or write."""
+    """Limit the work on a database: stop what takes too long, and let no schema call a function or write."""
     left = INSTRUCTIONS // TURN
 
     def over() -> bool:
@@ -185,12 +185,12 @@ def _limit(database: sqlite3.Connection) -> None:
 
 
 def is_offline_run(head: Head) -> bool:
-    """Whether it has the header of such a file."""
+    """Whether a file has the header of an offline run of W&B."""
     return head.raw.startswith(_OFFLINE_MARK)
 
 
 def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of a file. Raises UserError where wandb is not installed."""
+    """Read the run of a file. Raises UserError where wandb is not installed."""
     try:
         from wandb.proto.wandb_internal_pb2 import Record
     except ImportError:
@@ -239,7 +239,7 @@ def read_offline_run(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def _items(items) -> dict[str, Any]:
-    """Keys and values of W&B's items; the values are JSON."""
+    """Return the keys and values of W&B's items; the values are JSON."""
     values = {}
     for item in items:
         key = item.key or "/".join(item.nested_key)
@@ -251,7 +251,7 @@ def _items(items) -> dict[str, Any]:
 
 
 def _frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
-    """Records of a LevelDB log, put together from their parts; it ends at the first that is damaged, which is
+    """Yield the records of a LevelDB log, put together from their parts, up to the first that is damaged, which is
     noted."""
     file.seek(_HEADER)
     place, parts = _HEADER, bytearray()

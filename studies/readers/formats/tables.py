@@ -1,4 +1,4 @@
-"""The common parts of text tables: separators, decimal commas, rows that are cut, and columns that the user names."""
+"""Read the common parts of text tables: separators, decimal commas, cut rows, and columns that the user names."""
 
 import csv
 import re
@@ -13,7 +13,7 @@ from rftlab.studies.readers.text import LONGEST, Head, encoding_note, opened_tex
 
 FORMAT, SEPARATORS = "table", {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 MISSING = ("", "nan", "na", "none", "null")
-"""The texts of a cell without a value."""
+"""Texts of a cell without a value."""
 MAX_COLUMNS = 20000
 STEPS = (
     "step",
@@ -38,36 +38,36 @@ STEPS = (
     "current_steps",
     "system/step",
 )
-"""Names of the column that counts steps, the first that is there."""
+"""Names of the column that counts steps, of which the first that is there is taken."""
 CALLS = "_step"
 """W&B's count of log calls, which is the trainer's step only where each step is logged once, from 0."""
 COUNTS_CALLS = "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
 OF_TRANSFORMERS = "train/global_step"
 OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
 KINDS = ("type", "kind", "event", "phase", "mode", "split")
-"""Names of the columns that say what a row is, training or an evaluation among others."""
+"""Names of columns that say what a row describes, such as training or an evaluation."""
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name", "arm", "condition", "algo")
 """Names of the column that tells runs apart."""
 INDEX = "Unnamed: 0"
-"""pandas' name of a first column without one, which is the index that it writes."""
+"""Name that pandas gives to a first column without one, which is the index that it writes."""
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
 _TOLD = re.compile(r"[^:=]{1,60}[:=] {0,12}[-+]?\d[\d.eE+-]{0,24}%?")
-"""A name with its number, as lines of a loop have them between bars; no header does."""
+"""Name with its number, as in lines that a loop prints with bars between them; no header has it."""
 _RULE = re.compile(r"[\s:|-]{3,4000}")
-"""Below the header of a table in Markdown."""
+"""Line below the header of a table in Markdown."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d")
-"""With which a console's line begins; names of later columns may have that of a run."""
+"""Date and time with which a console's line begins; names of later columns in a table may hold those of a run."""
 ROWS_SEEN = 21
-"""Lines by which a table is told from a console's output."""
+"""Number of lines that show whether a file is a table or a console's output."""
 MAX_SHORT = 10
-"""Rows with other than the header's number of cells, beyond which a file is no table."""
+"""Largest number of rows with more or fewer cells than the header; a file with more is no table."""
 
 
 @dataclass
 class DelimitedText:
-    """An open table of text."""
+    """Text table whose columns and separator are known."""
 
     path: Path
     separator: str
@@ -79,21 +79,21 @@ class DelimitedText:
 
 
 def _without_frame(line: str) -> str:
-    """A row of a table in Markdown without the bars at its ends."""
+    """Return a row of a Markdown table without the bars at its ends."""
     bare = line.strip()
     return bare[1:-1] if len(bare) > 2 and bare[0] == bare[-1] == "|" else line
 
 
 def find_separator(line: str) -> str:
-    """The separator that a header has most often; "" where it has none."""
+    """Return the separator that a header has most often; "" where it has none."""
     bare = re.sub(r'"[^"]*"', "", line)
     best = max(SEPARATORS, key=bare.count)
     return best if bare.count(best) else ""
 
 
 def read_header(head: Head) -> list[str]:
-    """Names of the columns; [] where the file does not begin with any, where the next line has no second column, or
-    where most lines have another number of them, as those of a console have."""
+    """Return the names of the columns; [] where the file does not begin with any, where the next line has no second
+    column, or where most lines have another number of them, as those of a console have."""
     lines = [_without_frame(line) for line in head.lines if line.strip()][:ROWS_SEEN]
     separator = find_separator(lines[0]) if lines else ""
     if not separator or separator not in (lines[1:2] or [separator])[0]:
@@ -113,7 +113,7 @@ def read_header(head: Head) -> list[str]:
 
 
 def has_numbers(head: Head) -> bool:
-    """Whether a header is followed by a row with a cell that is a number alone, as no line that a loop prints has."""
+    """Whether a header is followed by a row with a cell that is a number alone, which no printed line of a loop has."""
     lines = [_without_frame(line) for line in head.lines if line.strip() and not _RULE.fullmatch(line)]
     first, *rows = lines[:2] or [""]
     cells = rows[0].split(find_separator(first)) if rows and len(read_header(head)) > 1 else []
@@ -121,7 +121,7 @@ def has_numbers(head: Head) -> bool:
 
 
 def open_table(head: Head) -> DelimitedText:
-    """Return the format of a table. Raises UserError where it is unknown."""
+    """Return a table with its columns, separator and decimal sign. Raises UserError where these are ambiguous."""
     first = _without_frame(next(line for line in head.lines if line.strip()))
     header, separator = read_header(head), find_separator(first)
     check(
@@ -157,15 +157,15 @@ def _decimal_commas(head: Head, separator: str) -> bool:
 
 @contextmanager
 def iterate_rows(table: DelimitedText) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
-    which is noted."""
+    """Give an iterator over the line number and the cells of each row after the header. A last row that is cut loses
+    what may be cut, which is noted."""
     with opened_text(table.path, table.encoding, newline="") as stream, long_cells():
         yield _rows(table, stream)
 
 
 @contextmanager
 def long_cells() -> Iterator[None]:
-    """Python's csv takes cells of LONGEST characters; the limit is the whole process's, so others get theirs back."""
+    """Let Python's csv take cells of LONGEST characters, and set its limit, the whole process's, back afterwards."""
     limit = csv.field_size_limit(LONGEST)
     try:
         yield
@@ -229,20 +229,20 @@ def _left_out(first: int, last: int, cells: int, wanted: int) -> str:
 
 
 def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
-    """Whether the last cell of a file without a final newline was not cut: it is empty, or quoted, or has the
-    decimals that all before it have."""
+    """Whether the last cell of a file without a final newline was surely not cut: it is empty, or quoted, or has as
+    many decimals as all cells before it."""
     return not cell or line.rstrip().endswith('"') or (_decimals(cell) > 0 and decimals - {0} == {_decimals(cell)})
 
 
 def _decimals(cell: str) -> int:
-    """Digits after the point; 0 of an empty cell, -1 of what has no point."""
+    """Return the number of digits after the point; 0 for an empty cell, -1 where there is no point."""
     match = _DECIMAL.fullmatch(cell)
     return len(match[1]) if match else -1 if cell else 0
 
 
 def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
-    """The trainer's own step in the place of one that may count log calls, W&B's `_step` or Trackio's `step`: if most
-    rows have both and they differ."""
+    """Return the name of the trainer's own step, if most rows have it and it differs from one that may count log calls,
+    W&B's `_step` or Trackio's `step`. Otherwise return `counted`, the latter."""
     for name in {CALLS: OF_TRAINERS, "step": (OF_TRANSFORMERS,)}.get(counted, ()):
         both = [(row[name], row[counted]) for row in rows if name in row and counted in row]
         if 2 * len(both) > len(rows) and any(own != calls for own, calls in both):
@@ -251,7 +251,7 @@ def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
 
 
 def numbers(texts: list[str], comma: bool) -> list[float | None]:
-    """The numbers of cells, None where one holds none."""
+    """Return the numbers of cells, None where one holds none."""
     joined = "".join(texts)
     try:
         if "_" not in joined and not (comma and "." in joined):
@@ -264,8 +264,8 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
 def pick_column(
     names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path
 ) -> str | None:
-    """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
-    the named one is not."""
+    """Return the column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
+    the named one is missing."""
     named = columns.get(wanted)
     if named is not None:
         there = ", ".join(names[:12]) + (", .." if len(names) > 12 else "")
@@ -276,7 +276,7 @@ def pick_column(
 
 
 def step_and_run(names: list[str], columns: dict[str, str], path: Path) -> tuple[str, str | None]:
-    """The columns of steps and of run names."""
+    """Return the columns of steps and of run names. Raises UserError where no column counts steps."""
     step, run = pick_column(names, columns, "step", STEPS, path), pick_column(names, columns, "run", RUNS, path)
     if step is None:
         raise UserError(

@@ -1,5 +1,5 @@
-"""Tables of metrics, CSV or Parquet: tidy ones with a row a step and a column a metric, and the exports of Weights &
-Biases, wide (a column a run and metric, `run - metric`, with `__MIN` and `__MAX`) or long (run_name, metric, step,
+"""Read tables of metrics, CSV or Parquet. Tidy ones have a row a step and a column a metric. Exports of Weights &
+Biases are wide (a column a run and metric, `run - metric`, with `__MIN` and `__MAX`) or long (run_name, metric, step,
 value)."""
 
 import csv
@@ -38,12 +38,12 @@ _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 
 
 def is_tidy_table(head: Head) -> bool:
-    """Whether it is Parquet, or text with a header of names."""
+    """Whether a file is Parquet, or text with a header of names."""
     return head.raw.startswith(START) or len(read_header(head)) > 1
 
 
 def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of a table. Raises UserError where no column counts steps."""
+    """Read the runs of a table. Raises UserError where no column counts steps."""
     if head.raw.startswith(START):
         return read_parquet(head.path, columns)
     table = open_table(head)
@@ -91,7 +91,7 @@ def read_tidy_table(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def _trainers_column(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
-    """The trainer's own step in the place of a count of log calls, as the first rows tell; noted."""
+    """Return the column of the trainer's own step where the first rows tell that another counts log calls; noted."""
     if "step" in columns:
         return step
     named = [(i, name) for i, name in enumerate(table.header) if name == step or name in OF_TRAINERS]
@@ -108,14 +108,14 @@ def _trainers_column(head: Head, table: DelimitedText, step: str, columns: dict[
 
 
 class _Odd:
-    """Rows without a step, and cells that are no numbers, of a table: the first place of each, and what is there."""
+    """Rows of a table without a step, and cells that are no numbers: the first place of each, and its text."""
 
     def __init__(self, step: str):
         self._step, self._rows, self._stepless = step, 0, 0
         self._cells: dict[str, str] = {}
 
     def stepless(self, step: int | None, text: str, place: int) -> bool:
-        """Count a row; whether it has no step. One whose cell is empty is no reason to doubt the others."""
+        """Count a row, and return whether it has no step. An empty cell is no reason to doubt the other rows."""
         self._rows += 1
         if step is None and text.strip().lower() not in MISSING:
             self._stepless += 1
@@ -125,7 +125,7 @@ class _Odd:
         return step is None
 
     def cell(self, name: str, text: str, place: int) -> None:
-        """A cell with something else than a number."""
+        """Take note of a cell with something else than a number."""
         if name not in self._cells and text.strip():
             self._cells[name] = f"line {place}: {name} = {_shown(text)} is no number"
 
@@ -143,20 +143,20 @@ def _shown(text: str) -> str:
 
 
 def is_export(head: Head) -> bool:
-    """Whether the header is that of either."""
+    """Whether the header is that of a wide or a long export."""
     names = read_header(head)
     wide = len(names) > 1 and (any(name.endswith(_BOUNDS) for name in names) or all(map(_parts, names[1:])))
     return wide or _long(names) is not None
 
 
 def _parts(name: str) -> tuple[str, str] | None:
-    """Run and metric of a column `run - metric`; None of another."""
+    """Return run and metric of a column `run - metric`; None for another column."""
     run, _, metric = name.rpartition(" - ")
     return (run, metric) if run and metric and not metric[0].isspace() and "\n" not in name else None
 
 
 def _long(names: list[str]) -> list[str] | None:
-    """Columns of metric, step and value, then that of the run where there is one; None of another table."""
+    """Return the columns of metric, step and value, then that of the run where there is one; None for another table."""
     lower = {name.lower(): name for name in names}
     columns = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
     run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
@@ -164,7 +164,7 @@ def _long(names: list[str]) -> list[str] | None:
 
 
 def read_export(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The runs of an export. Every run of a file is told of its repairs."""
+    """Read the runs of an export. Notes on repairs of the file go to every run."""
     table = open_table(head)
     bad: dict[str, int] = {}
     long = _long(table.header)
@@ -176,7 +176,7 @@ def read_export(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def _read_long(table: DelimitedText, names: list[str], bad: dict[str, int]) -> list[RawRun]:
-    """A row a value. bad: gets the first line of each kind of damage."""
+    """Read a long export, with a row for each value. bad: gets the first line of each kind of damage."""
     runs = RunsByKey(table.path, table.header, names[3] if names[3:] else None, EXPORT, one_track=False)
     at, own = ([table.header.index(name) for name in columns] for columns in (names[:3], runs.columns))
     with iterate_rows(table) as rows:
@@ -191,7 +191,7 @@ def _read_long(table: DelimitedText, names: list[str], bad: dict[str, int]) -> l
 
 
 def _read_wide(table: DelimitedText, bad: dict[str, int]) -> list[RawRun]:
-    """A row a point of the horizontal axis; the first column is that axis."""
+    """Read a wide export, with a row for each point of the horizontal axis, which is the first column."""
     columns = [
         (i, *parts)
         for i, name in enumerate(table.header[1:], start=1)

@@ -1,5 +1,5 @@
-"""trainer_state.json, which TRL leaves in every checkpoint, with training_args.bin beside it for the design, and the
-files of the model beside them for its name. training_args.bin is a pickle. It is walked with a reader that knows no
+"""Read trainer_state.json, which TRL leaves in every checkpoint, training_args.bin beside it for the design, and the
+files of the model beside them for its name. training_args.bin is a pickle. It is read with an unpickler that knows no
 class and calls nothing (`frozen_values`), so it cannot run anything.
 """
 
@@ -20,25 +20,25 @@ from rftlab.studies.readers.text import Head, finite_number, whole
 STATE, ARGUMENTS = "trainer_state.json", "training_args.bin"
 ADAPTER, CONFIG, CARD = "adapter_config.json", "config.json", "README.md"
 _BATCH = "train_batch_size"
-"""In a state, of a process: more than that of a device where torch's DataParallel has several."""
+"""Batch size of a process in a state: more than that of a device where torch's DataParallel has several."""
 LARGEST = 1 << 20
-"""Bytes of a file of the model that is read."""
+"""Largest size in bytes of a file of the model that is read."""
 SHAPE = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _FRONT = re.compile(r"---\r?\n(.{0,20000}?)\n---", re.DOTALL)
 _STATED = {"model_name_or_path": "base_model", "dataset_name": "datasets"}
-"""The names of our facts in the front of a model card."""
+"""Keys in the front matter of a model card, by the names of TRL's script arguments."""
 
 
 def is_trainer_state(head: Head) -> bool:
-    """Whether it is a JSON object that has a log_history; not lines of objects, the last of which ms-swift gives
-    one."""
+    """Whether a file is a JSON object with a log_history. Lines of objects do not count, because ms-swift gives the
+    last of them one."""
     return head.text.lstrip("\ufeff \r\n\t").startswith("{") and (
         head.path.name == STATE or ('"log_history"' in head.text and (len(head.lines) < 2 or not is_json_lines(head)))
     )
 
 
 def find_state(folder: Path) -> Path | None:
-    """The state of a folder: its own, or that of its last checkpoint; None where it has none."""
+    """Return the state of a folder: its own, or that of its last checkpoint; None where it has none."""
     if path_kind(folder / STATE) == FILE:
         return folder / STATE
     checkpoints = {
@@ -52,7 +52,7 @@ def find_state(folder: Path) -> Path | None:
 
 
 def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of a state."""
+    """Read the run of a state. Raises UserError where the file is no whole state."""
     path = head.path
     try:
         state = read_json(path.resolve(), json_object)
@@ -79,12 +79,12 @@ def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
         run.notes.append(f"{_BATCH} = {batch} of the state: {batch // device} GPUs of one process share each batch")
         run.config |= {"per_device_train_batch_size": batch, "num_processes": 1}
     if run.config is not None:
-        run.config = facts | run.config  # part of what runs that repeat each other share
+        run.config = facts | run.config  # repeats of a run share these facts too
     return [run]
 
 
 def run_from_history(name: str, history: list, every: Any) -> RawRun:
-    """A run from the records of a state; every: its logging_steps."""
+    """Return a run from the records of a state. every: logging_steps of the state."""
     run = RawRun(name, STATE, tool="trl", place="record")
     without = 0
     for place, record in enumerate(history, start=1):
@@ -103,9 +103,9 @@ def run_from_history(name: str, history: list, every: Any) -> RawRun:
 
 
 def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
-    """Return the facts in files, by the names of TRL's script arguments: model_name_or_path, dataset_name, lora_r;
-    model_shape where no file names the model. Of several folders the first that states a fact decides. A file that
-    cannot be read says nothing: it belongs to the model, not to the log."""
+    """Return the facts in a model's files, by the names of TRL's script arguments: model_name_or_path, dataset_name,
+    lora_r; model_shape where no file names the model. The first of several folders that states a fact decides. A file
+    that cannot be read says nothing, because it belongs to the model, not to the log."""
     facts: dict[str, Any] = {}
     shapes: list[dict[str, Any]] = []
     for folder in folders:
@@ -125,7 +125,7 @@ def model_facts(folders: Iterable[Path]) -> dict[str, Any]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+    """Return the JSON object in a file; empty where there is none."""
     try:
         value = read_json(path) if path_kind(path) == FILE and path.stat().st_size <= LARGEST else None
     except (OSError, ValueError):
@@ -134,7 +134,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _card_facts(path: Path) -> dict[str, str]:
-    """Of the YAML before the text of a model card the facts of `_STATED`; several data sets as one text."""
+    """Return the facts of `_STATED` in the YAML before the text of a model card; several data sets make one text."""
     try:
         text = path.read_text("utf-8", "replace") if path_kind(path) == FILE and path.stat().st_size <= LARGEST else ""
         front = _FRONT.match(text)

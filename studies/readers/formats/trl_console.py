@@ -1,14 +1,15 @@
-"""Consoles of Hugging Face's trainers, TRL's among them.
+"""Read console logs of Hugging Face's trainers, TRL's among them.
 
-They print a dictionary an update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and everything
-else. No step is printed in them. It is the one that a callback prints before them, else that of the epochs where
-those tell (transformers prints them with four digits or more), else that of the progress bar before each, else their
-number. How many steps there were by the end of a run its bars tell, its header, or its time and steps a second, which
-has few digits. A log that went to a file may hold all bars before all dictionaries, because the two are buffered
-apart. In one that was copied from a terminal the bar before a dictionary is a step behind, because later ones were
-overwritten. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern, never
-evaluated, and so are the arguments that many scripts print first. Source: transformers/trainer_callback.py (5.19),
-training_args.py (`__str__`) and trainer_utils.py (`speed_metrics`), peft/peft_model.py (`print_trainable_parameters`).
+They print a dictionary for each update, `{'loss': 0.01, 'reward': 0.5, 'epoch': 0.02}`, among progress bars and
+everything else. The dictionary holds no step. Its step is the one that a callback prints before it, else that of the
+epochs where those tell (transformers prints them with four digits or more), else that of the progress bar before it,
+else its number. The number of steps by the end of a run is in its bars or its header, or follows from its time and
+steps a second, which have few digits. A log that went to a file may hold all bars before all dictionaries, because the
+two are buffered apart. In one that was copied from a terminal the bar before a dictionary is a step behind, because
+later ones were overwritten. Since 5.0 transformers prints numbers in quotes. Dictionaries are taken apart by a pattern,
+never evaluated, and so are the arguments that many scripts print first. Source: transformers/trainer_callback.py
+(5.19), training_args.py (`__str__`) and trainer_utils.py (`speed_metrics`), peft/peft_model.py
+(`print_trainable_parameters`).
 """
 
 import math
@@ -42,7 +43,7 @@ from rftlab.studies.readers.text import (
 
 CONSOLE = "TRL console"
 LONGEST_PRINTED, MOST_ARGUMENTS = 120, 1000
-"""Lines over which a dictionary may be broken, and in which arguments may follow the name of their class."""
+"""Largest numbers of lines over which a dictionary may be broken, and in which arguments may follow their class."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
 _LABEL = re.compile(r"(?<![a-z])(?:step|iteration)s?[ _:=#]{0,3}(\d{1,9})[^{a-z]{0,20}$", re.IGNORECASE)
 """The step that a callback prints before a dictionary, as in `[metrics] step 60: {..}` or `step 5/60 | {..}`."""
@@ -50,7 +51,7 @@ _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
 )
 _OF_UPDATES = ("loss", "grad_norm", "epoch", "learning_rate", "step", "global_step", "eval_loss")
-"""Names that a trainer's dictionary has one of. Rewards alone may be a grader's, of one response."""
+"""Names of which a trainer's dictionary has at least one; rewards alone may be a grader's, of one response."""
 _BAR = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9}) \[\d[\d:]*<")
 END = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss")
 _COUNT = r" = (\d{1,3}(?:,\d{3}){1,2}|\d{1,9})\b"
@@ -64,42 +65,42 @@ _HEADER = {
 """Sizes that transformers prints before the training, and Unsloth in its place, by the names of TRL's arguments."""
 _ARGUMENTS = re.compile(r"\b(\w{0,40}Arguments|\w{0,20}(?:GRPO|RLOO)Config|ModelConfig|LoraConfig)\(")
 _ARGUMENT = re.compile(r"(?:^|(?<=[(, ]))(\w{1,80})=('[^'\n]{0,400}'|[^\s,'\"(){}\[\]]{1,400})[,)]")
-"""Those that scripts print: a line each in what transformers makes of its own, all in a line in other classes."""
+"""Argument that a script prints: in a line of its own for classes of transformers, in one line with all for others."""
 _TRAINED = re.compile(r"rainable param(?:eter)?s(?:: | = )([\d,]{1,19})(?: \|\| all params: |/| of )([\d,]{1,19})")
-"""PEFT's line, and that of Unsloth's header."""
+"""Line of PEFT, or of Unsloth's header, with the number of parameters that are trained."""
 _MODEL = re.compile(r"LLM engine \([^()\n]{1,40}\) with config: model='([^'\n]{1,200})'")
-"""vLLM's line, which names the model that samples."""
+"""Line of vLLM that names the model that samples."""
 DECIMALS, DIGITS = 3, 4
-"""Of times and steps a second at the end of a run: older trainers round, newer ones print so many digits in all."""
+"""Digits of times and rates at the end of a run: decimals in older trainers, which round, and all digits in newer."""
 _OF_TIME = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second")
 OFF, EPOCH_DIGIT = 0.2, 0.01
-"""The part of a step by which an epoch may be off, beyond which epochs do not give steps, and the last digit of one
-that older trainers round."""
+"""Largest part of a step by which an epoch may be off where epochs give steps, and the last digit of an epoch that
+older trainers round."""
 CLEARER, SURE = 3, 0.8
-"""Times by which epochs must fit bars better that are some steps behind, and the share of the bars that must agree with
-the epochs before their scale is taken from them."""
+"""Factor by which another shift of the bars must fit the epochs better, and share of the bars that must agree with the
+epochs before the scale of the epochs is taken from them."""
 
 
 class _Printed(NamedTuple):
-    """One dictionary of the log, without its metrics."""
+    """Dictionary of the log, without its metrics."""
 
     place: int
     epoch: float
-    """nan where none is printed."""
+    """Epoch of the dictionary; nan where none is printed."""
     stated: int | None
-    """Its step, where it has one."""
+    """Step of the dictionary, where it has one."""
     bar: tuple[int, int] | None
-    """Of the progress bar before it: step, and how many there will be."""
+    """Step and number of steps of the progress bar before it; None without one."""
     is_test: bool
-    """Whether it is of an evaluation."""
+    """Whether the dictionary is of an evaluation."""
 
 
 class _Log(NamedTuple):
-    """The dictionaries of a log, and where its run ended."""
+    """Dictionaries of a log, and where its run ended."""
 
     printed: list[_Printed]
     steps: range
-    """The numbers of steps that the whole run may have had; none where it has not ended."""
+    """Numbers of steps that the whole run may have had; none where it has not ended."""
     epochs: float
     """Epochs of the whole run; nan where they are not printed."""
     every: int
@@ -107,7 +108,7 @@ class _Log(NamedTuple):
 
 
 def is_trl_console(head: Head) -> bool:
-    """Whether the start holds such dictionaries, more of them than lines of verl's."""
+    """Whether the start of a file holds dictionaries of a trainer, and more of them than lines of verl's."""
     dictionaries = sum(
         bool(set(values_in(line) or ()) & set(_OF_UPDATES)) for _, line in _joined(enumerate(head.lines, start=1))
     )
@@ -115,7 +116,7 @@ def is_trl_console(head: Head) -> bool:
 
 
 def values_in(line: str) -> dict[str, float] | None:
-    """The numbers of the dictionary that a line holds, with the step before it; None where it holds none, or one that
+    """Return the numbers of the dictionary in a line, with the step before it; None where there is no dictionary, or it
     is cut."""
     opened = _OPEN.search(line)
     if opened is None:
@@ -138,7 +139,7 @@ def values_in(line: str) -> dict[str, float] | None:
 
 
 def read_trl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of a log. Raises UserError where epochs fall and no bar tells the steps."""
+    """Read the run of a log. Raises UserError where epochs fall and no bar tells the steps."""
     lines = ((place, line) for place, line, _ in read_lines(head))
     run = read_printed(RawRun(head.path.stem, CONSOLE, tool="trl"), lines, head.path)
     run.notes = encoding_note(head.encoding) + run.notes
@@ -146,8 +147,8 @@ def read_trl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 def read_printed(run: RawRun, lines: Iterable[tuple[int, str]], path: Path) -> RawRun:
-    """A run with what these lines say, each with its place. Raises UserError where epochs fall and no bar tells the
-    steps."""
+    """Add to a run what lines of a console say, each with its place, and return it. Raises UserError where epochs fall
+    and no bar tells the steps."""
     steps = _steps(path, _printed(lines, run), run.notes)
     stated = np.array([-1 if step is None else step for step in steps], dtype=np.int32)
     numbered_series, run.series = run.series, {}
@@ -160,8 +161,8 @@ def read_printed(run: RawRun, lines: Iterable[tuple[int, str]], path: Path) -> R
 
 
 def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
-    """Every dictionary of a log, and the sizes in its header. Metrics go to the run, with the number of the dictionary
-    in the place of a step, so that a long log is not kept as it is."""
+    """Return every dictionary of a log. Sizes and arguments go to the run's configuration. Metrics go to the run with
+    the number of the dictionary in the place of a step, so that a long log is not kept as it is."""
     dictionaries: list[_Printed] = []
     bar: tuple[int, int] | None = None
     last, header, steps, ended = (0, 0), dict[str, int](), range(0), math.nan
@@ -215,19 +216,19 @@ def _printed(lines: Iterable[tuple[int, str]], run: RawRun) -> _Log:
 
 
 def _rewarded(names: Iterable[str]) -> bool:
-    """Whether a metric is a reward, as in reinforcement learning."""
+    """Whether one of the metrics is a reward, as in reinforcement learning."""
     return any("reward" in name for name in names)
 
 
 def _arguments(text: str) -> dict[str, str | None]:
-    """The arguments of a line, as texts; None for None, which outranks what a script says. PEFT's r is TRL's lora_r."""
+    """Return the arguments of a line as texts; None for None, which outranks a script's. PEFT's r is TRL's lora_r."""
     values = {name: None if value == "None" else value.strip("'") for name, value in _ARGUMENT.findall(text)}
     return {"lora_r": values["r"]} if text.startswith("LoraConfig(") and "r" in values else values
 
 
 def _steps_at_end(bar: tuple[int, int], header: int, values: dict[str, float]) -> range:
-    """The numbers of steps that a run may have had. bar: the last one; header: what was said before the training, 0 for
-    nothing; values: the dictionary of its end, whose steps a second have few digits."""
+    """Return the numbers of steps that a run may have had. bar: step and length of the last bar. header: number printed
+    before the training, or 0. values: dictionary of its end, whose steps a second have few digits."""
     seconds, rate = (values.get(name, math.nan) for name in ("train_runtime", "train_steps_per_second"))
     low, high = ((seconds + sign * _half_digit(seconds)) * (rate + sign * _half_digit(rate)) for sign in (-1, 1))
     told = range(math.ceil(low), math.floor(high) + 1) if 0 < low < high <= LARGEST_STEP else range(0)
@@ -238,14 +239,14 @@ def _steps_at_end(bar: tuple[int, int], header: int, values: dict[str, float]) -
 
 
 def _half_digit(value: float) -> float:
-    """How far a printed number may be from what it was."""
+    """Return how far a printed number may be from the one that was rounded."""
     return (
         0.5 * 10.0 ** max(math.floor(math.log10(value)) + 1 - DIGITS, -DECIMALS) if 0 < value < math.inf else math.nan
     )
 
 
 def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines with their places; a dictionary that is broken over several, by a terminal or by pprint, in one. A
+    """Yield lines with their places; a dictionary that a terminal or pprint broke over several is joined to one. A
     dictionary without an end, or with another beginning before it, stays as it is."""
     held: list[tuple[int, str]] = []
     for place, line in lines:
@@ -289,7 +290,7 @@ def _steps(path: Path, log: _Log, notes: list[str]) -> list[int | None]:
 
 
 def _bars(train: list[_Printed], every: int, notes: list[str]) -> list[int | None]:
-    """Steps of the bars of training: those of the usual length, for evaluations and files have bars too."""
+    """Return the steps of the bars of training, which have the usual length, unlike those of evaluations and files."""
     lengths = Counter(one.bar[1] for one in train if one.bar is not None)
     usual = max(lengths, key=lambda length: (lengths[length], length), default=None)
     bars = [one.bar[0] if one.bar is not None and one.bar[1] == usual else None for one in train]
@@ -302,8 +303,8 @@ def _bars(train: list[_Printed], every: int, notes: list[str]) -> list[int | Non
 
 
 def _behind(bars: np.ndarray, epochs: np.ndarray, every: int) -> int:
-    """Return the steps by which bars are behind dictionaries: with them they are multiples of the steps between two of
-    these, not 0, and proportional to the epochs where those tell. every: those steps; 0 where nothing says them."""
+    """Return the steps by which bars are behind dictionaries. Moved by these, bars are multiples of the steps between
+    two dictionaries, not 0, and proportional to the epochs where those tell. every: those steps; 0 for unknown."""
     every = every or max(1, round(float(np.median(np.diff(bars)))))
     may = (0, 1, -1) if bars[0] > 1 else (0, 1)
     evenly = [behind for behind in may if np.mean((bars + behind) % every == 0) >= SURE] or [0]
@@ -317,8 +318,8 @@ def _behind(bars: np.ndarray, epochs: np.ndarray, every: int) -> int:
 
 
 def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float | None:
-    """The epoch of one step, where all epochs are multiples of one; None where they are not, as when they were
-    rounded."""
+    """Return the part of an epoch that one step is, where all epochs are multiples of one part; None where they are
+    not, as when they were rounded."""
     if not np.isfinite(epochs).all() or len(epochs) < 3 or epochs.min() <= 0:
         return None
     apart = np.diff(np.unique(epochs))
@@ -331,7 +332,7 @@ def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str
         if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
             part, said = scale, "the progress bars tell the first"
         elif np.array_equal(epochs, np.round(epochs, 2)):
-            return None  # of two digits, any such epochs are multiples of 0.01
+            return None  # epochs of two digits are always multiples of 0.01
     elif log.every > 1:
         part, said = part / log.every, f"logging_steps = {log.every}"
     elif log.steps and log.epochs >= epochs.max():
@@ -359,7 +360,8 @@ def _part(log: _Log, epochs: np.ndarray, bars: list[int | None], notes: list[str
 
 
 def _rounded(epochs: np.ndarray) -> bool:
-    """Whether epochs were rounded to two digits, and dictionaries came evenly: gaps of two sizes tell no steps then."""
+    """Whether epochs were rounded to two digits and dictionaries came evenly, so that two sizes of gaps tell no
+    steps."""
     number, apart = np.arange(1, len(epochs) + 1), np.diff(epochs)
     low, high = ((epochs + sign * EPOCH_DIGIT / 2) / number for sign in (-1, 1))
     larger = int(np.sum(apart > apart.min() + EPOCH_DIGIT / 2))
@@ -369,8 +371,8 @@ def _rounded(epochs: np.ndarray) -> bool:
 def _without_epochs(
     path: Path, log: _Log, train: list[_Printed], bars: list[int | None], notes: list[str]
 ) -> list[int | None]:
-    """Steps from progress bars; where there are none, the number of each dictionary, times the steps between two of
-    them where the log tells. Raises UserError where epochs fall without a bar."""
+    """Return steps from progress bars. Where there are none, they are the number of each dictionary, times the steps
+    between two of them where the log tells. Raises UserError where epochs fall without a bar."""
     epochs = np.array([one.epoch for one in train])
     known = sum(bar is not None for bar in bars)
     if known > len(bars) / 2:

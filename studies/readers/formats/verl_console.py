@@ -1,9 +1,8 @@
-"""verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress
+"""Read verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress
 bars, among everything else.
 
-The configuration that verl prints before it starts (a Python literal, pretty-printed over many lines that other
-processes write between) is parsed as a
-literal, never evaluated; without one, the overrides of the command line are taken.
+verl prints its configuration before it starts, as a Python literal over many lines between which other processes write.
+It is parsed as a literal, never evaluated. Without one, the overrides of the command line are taken.
 """
 
 import re
@@ -14,13 +13,13 @@ from rftlab.studies.readers.run import RawRun
 from rftlab.studies.readers.text import LARGEST_STEP, Head, encoding_note, once, read_lines, read_number
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
-"""Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
+"""Name of the format; verl's project and the end of the name of a set of training questions in runs of rftlab."""
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 _STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)\s]{0,40}\))?:)")
 LONGEST_STEP, CUT = 1 << 16, 1 << 12
-"""Characters of a step line that may go on, and those of a line after which W&B's output.log cuts it."""
+"""Largest number of characters of a step line that may go on, and of a line in W&B's output.log, which is cut."""
 _LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
-"""A line that may be the rest of a number."""
+"""Line that may be the rest of a number."""
 _PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
 _REPEATED = re.compile(r"\s{0,9}\[repeated \d{1,9}x across cluster\].*$")
 _RECOGNISED = re.compile(
@@ -36,24 +35,24 @@ _OVERRIDE = re.compile(
 _OURS = re.compile(r"(.+-s\d{1,20})-[0-9a-f]{12}")
 _SEEN = re.compile(rf"val-core/.+{TRAINING}/acc/mean@\d+")
 _MAX, _BLOCKS = 1 << 18, 20
-"""Characters of a printed configuration or of validation metrics, and how many of them are looked at."""
+"""Largest number of characters of a configuration or of validation metrics, and of such blocks that are read."""
 _TRIES, _PARSED = 40, 1 << 20
-"""Lines that are taken from the end of a cut configuration, and characters that are parsed for all of them."""
+"""Largest number of lines removed from the end of a cut configuration, and of characters parsed in all attempts."""
 _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
 
 
 def is_verl_console(head: Head) -> bool:
-    """Whether the start of a file looks like it."""
+    """Whether the start of a file looks like verl's console log."""
     return lines_in(head) > 0
 
 
 def lines_in(head: Head) -> int:
-    """Lines of it that the start of a file holds, and settings of its own."""
+    """Return the number of verl's step lines and settings in the start of a file."""
     return sum(1 for _ in _RECOGNISED.finditer(_CODES.sub("", head.text)))
 
 
 def read_verl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
-    """The run of a log."""
+    """Read the run of a log."""
     log = _Log(head.path.stem)
     log.run.notes += encoding_note(head.encoding)
     for place, line, whole in read_lines(head):
@@ -62,31 +61,31 @@ def read_verl_console(head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 
 class _Log:
-    """The part of a log that has been read so far."""
+    """Part of a log that has been read so far."""
 
     def __init__(self, name: str):
         self.run = RawRun(name, FORMAT, tool="verl")
         self.block: _Block | None = None
         self.overrides: dict[str, str] = {}
         self.initial: dict[str, tuple[float, int, int | None]] = {}
-        """Of the model before training: value, place, and the step that was printed with it."""
+        """Metrics of the model before training: value, place, and the step that was printed with it."""
         self.last: int | None = None
-        """The step of the last line of training."""
+        """Step of the last line of training."""
         self.unread: list[int] = []
         """Places of step lines with parts that are no numbers."""
         self.open: _StepLine | None = None
-        """The step line that was read last, while what follows may go on with it."""
+        """Step line that was read last, while the next line may go on with it."""
         self.wrapped = self.blocks = 0
         self.left = _PARSED
         self.together: list[int] = []
         """Places of lines in which several step lines stand."""
         self.doubtful: list[int] = []
-        """Places of step lines after which something stands alone that may be the rest of their last number."""
+        """Places of step lines followed by a line that may be the rest of their last number."""
         self.cut: list[int] = []
         """Places of step lines of `CUT` characters."""
 
     def line(self, place: int, line: str, whole: bool) -> None:
-        """Take the next line; most hold nothing for us, so they are left after a search or two."""
+        """Read the next line. Most lines hold no metrics, so they are left after a search or two."""
         if self.open is not None:
             if self.open.goes_on(line):
                 self.wrapped += self.open.pieces == 2
@@ -110,7 +109,7 @@ class _Log:
                     self.overrides[name] = Unknown(f"{before} or {value}", "which the log gives two values")
 
     def _close(self) -> None:
-        """Take the step line that is open, which nothing more goes on with."""
+        """Read the step line that is open, with which no further line goes on."""
         if self.open is not None:
             part, self.open = self.open, None
             if part.doubtful or (part.width == CUT and part.pieces == 1):
@@ -119,8 +118,8 @@ class _Log:
             self._parted(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
 
     def _parted(self, place: int, step: int, text: str, whole: bool) -> None:
-        """Take the step lines of a line, of which several stand in one where two processes wrote at once; the last
-        value before another may be cut."""
+        """Read the step lines in a line, which has several where two processes wrote at once. The last value before
+        another step line is left out, because it may be cut."""
         matches = [*_STEPS.finditer(text)]
         steps, starts = [step, *(int(one[1]) for one in matches)], [0, *(one.end() for one in matches)]
         self.together += [place] * bool(matches)
@@ -158,16 +157,16 @@ class _Log:
             if self.last is None:
                 self._begin(step, 0 if step == 0 or any(name.startswith("timing/") for name in values) else 1)
             self.last = step
-        # with val/ it is validation after a round
+        # test_score/ without val/ is the untrained model's where steps count from 0; with val/ it follows a round
         untrained = 1 if text.startswith("test_score/") and self.run.first_step == 0 else 0
         for name, measured in values.items():
             self.run.add(name, step - untrained, measured, place)
 
     def _begin(self, step: int, first: int) -> None:
-        """The first line of training tells from where steps are counted, and so which one the model before it has.
+        """Set the step of the first round by the first line of training, and with it that of the model before training.
 
-        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and
-        the first round were both step 0.
+        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and the
+        first round were both step 0.
         """
         self.run.first_step = first
         for name, (value, place, printed) in self.initial.items():
@@ -180,7 +179,7 @@ class _Log:
         self.initial = {}
 
     def _open(self, place: int, line: str) -> None:
-        """Something over several lines begins: the configuration, or validation metrics."""
+        """Begin a block of several lines: the configuration, or validation metrics."""
         prefix, text = _parted_prefix(line)
         kind = _VALIDATION.search(text)
         if self.blocks < _BLOCKS and (kind or text.lstrip().startswith("{'")):
@@ -189,7 +188,7 @@ class _Log:
             self._continue(self.block, line)
 
     def _continue(self, block: "_Block", line: str) -> None:
-        """One more line of what began, unless another process wrote it."""
+        """Add a line to the block, unless another process wrote it."""
         prefix, own = _parted_prefix(line)
         if prefix != block.prefix:
             return
@@ -202,7 +201,7 @@ class _Log:
             self._validated(block)
 
     def _configuration(self, text: str) -> None:
-        """Take the configuration, its brackets closed or not."""
+        """Read the configuration, whether its brackets are closed or not."""
         self.block = None
         config = self._literal(text)
         if config is None:
@@ -213,12 +212,12 @@ class _Log:
         self.run.config = config or self.run.config
 
     def _literal(self, text: str) -> dict | None:
-        """A Python literal that is a dictionary, as far as so many characters may be parsed."""
+        """Return a dictionary written as a Python literal; None for another text, or beyond `_PARSED` characters."""
         self.left -= len(text)
         return literal_values(text.strip()) if self.left >= 0 else None
 
     def _closed(self, text: str) -> dict | None:
-        """The same of one that is cut: lines are taken from its end until what is left can be closed."""
+        """Return the dictionary of a cut literal: lines are taken from its end until the rest can be closed."""
         lines = text.splitlines()
         for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
             part = "\n".join(lines[:last]).rstrip().rstrip(",")
@@ -228,12 +227,12 @@ class _Log:
         return None
 
     def _give_up(self) -> None:
-        """A configuration that has no end by the time training begins is read as far as it goes."""
+        """Read a configuration that has no end by the time training begins, as far as it goes."""
         if self.block is not None and self.block.kind == "configuration":
             self._configuration(self.block.text)
 
     def _validated(self, block: "_Block") -> None:
-        """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
+        """Add validation metrics that are printed by themselves, with all digits, of the untrained model or after the
         last round."""
         for name, value in _SCORE.findall(block.text):
             number = read_number(value)
@@ -262,7 +261,7 @@ class _Log:
             self.run.notes.append(said)
 
     def done(self) -> RawRun:
-        """The run, when the log has ended."""
+        """Return the run at the end of the log."""
         self._close()
         self._give_up()
         if self.wrapped:
@@ -285,8 +284,8 @@ class _Log:
             self.run.notes.append(f"line {places[0]}{many}: {said}")
 
     def _rename_own(self) -> None:
-        """A run that rftlab set up has its cell's name, without the hash, so that seeds repeat each other; validation
-        on training questions keeps the name that it has in runs of ours."""
+        """Give a run that rftlab set up the name of its cell, without the hash, so that seeds repeat each other.
+        Validation on training questions keeps the name that it has in runs of rftlab."""
         config = self.run.config or {}
         name = _OURS.fullmatch(as_word(value_at(config, "trainer.experiment_name")) or "")
         if name is None or value_at(config, "trainer.project_name") != PROJECT:
@@ -297,42 +296,42 @@ class _Log:
 
 @dataclass
 class _Block:
-    """Something that is printed over several lines."""
+    """Block that is printed over several lines: the configuration, or validation metrics."""
 
     kind: str
     prefix: str
     place: int
     text: str = ""
     open: int = 0
-    """Braces that are not closed."""
+    """Number of braces that are not closed."""
 
     def add(self, line: str) -> None:
-        """One more line."""
+        """Add a line."""
         self.text += line
         self.open += line.count("{") - line.count("}")
 
 
 def _parted_prefix(line: str) -> tuple[str, str]:
-    """Ray's prefix of a line, "" where it has none, and the rest; without colour codes."""
+    """Return Ray's prefix of a line, "" where it has none, and the rest, without colour codes."""
     plain = _CODES.sub("", line)
     prefix = _PREFIX.match(plain)
     return (prefix[1], plain[prefix.end() :]) if prefix else ("", plain)
 
 
 def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
-    """Return the one with more digits of a value that was printed twice."""
+    """Return the more precise of two printed forms of a value, the one with more digits."""
     return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
 
 
 class _StepLine:
-    """A step line, and what goes on with it where a terminal broke it at its width."""
+    """Step line, with the lines that go on with it where a terminal broke it at its width."""
 
     def __init__(self, place: int, step: int, text: str, start: int, width: int, whole: bool):
         self.place, self.step, self.text, self.start, self.width, self.whole = place, step, text, start, width, whole
         self.pieces, self.doubtful = 1, False
 
     def goes_on(self, line: str) -> bool:
-        """Take the next line, if it is the rest of this one."""
+        """Add the next line if it is the rest of this one, and return whether it is."""
         if " " in line.partition(" - ")[0].strip().removeprefix("- "):
             return False  # most lines: a prefix or prose, told before anything is searched
         own = _CODES.sub("", line.rstrip("\r\n"))
@@ -351,7 +350,7 @@ class _StepLine:
 
 
 def _parts(text: str, full: bool) -> bool:
-    """Whether a text is the end of one part and further ones, the last of which may be cut where it is `full`."""
+    """Whether a text is the end of one part and further parts. full: whether the last of these may be cut."""
     first, *rest = text.split(" - ")
     names = rest[:-1] if full else rest
     return not any(" " in part.strip() for part in (first, *rest)) and all(_named(part) for part in names)
