@@ -22,6 +22,9 @@ TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_
         ({"num_iterations": 2}, 2, 8, 2),
         ({"steps_per_generation": 16}, 2, 16, 2),
         ({"generation_batch_size": 64}, 2, 8, 1),
+        ({"steps_per_generation": 1}, 2, 8, 1),
+        ({"generation_batch_size": 16}, 2, 8, 1),
+        ({"steps_per_generation": 1, "num_iterations": 2}, 2, 4, 1),
         ({"generation_batch_size": 64}, None, 8, None),
         # as after __post_init__: two processes
         ({"generation_batch_size": 128, "steps_per_generation": 16}, None, 16, 2),

@@ -2,10 +2,9 @@
 which num_generations share a prompt.
 
 steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size may be set instead. An update
-takes
-gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
-steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
-(`__post_init__`) and
+takes gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
+steps_per_generation x num_iterations / gradient_accumulation_steps updates. Where that is below 1, an update takes
+several batches, which are a round together. Source: trl/trainer/grpo_config.py (`__post_init__`) and
 grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this. In TRL 0.14, the first
 with GRPO, per_device_train_batch_size counts prompts (`num_return_sequences` there).
 
@@ -114,7 +113,7 @@ def _model(config: Reader) -> str | None:
 
 
 def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
-    """Responses of a generation batch, and updates a round."""
+    """Responses of a round, and its updates."""
     device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
     batch, steps = (config.count(name) for name in _SIZES)
     unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
@@ -125,16 +124,19 @@ def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, in
         batch = device * processes * steps
     if steps is None and not unread and batch and device and processes:
         steps = _divided(batch, device * processes, "generation_batch_size", config)
+    used = (steps or 0) * (iterations or 0)
+    batches = accumulated // used if used and accumulated and accumulated % used == 0 else 1
     if batch is None and not unread and steps and device and generations:
-        each = device * steps
+        each = device * steps * batches
         prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
         config.notes.append(
             f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes "
             "tells (the world size)"
         )
-    if not (steps and iterations and accumulated):
+    if not (used and accumulated):
         return batch, None
-    return batch, _divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", config)
+    name = "steps_per_generation x num_iterations"
+    return batch and batch * batches, _divided(used * batches, accumulated, name, config, "a round ends in an update")
 
 
 def _processes(device: int | None, steps: int | None, batch: int | None, config: Reader) -> int | None:
@@ -148,9 +150,9 @@ def _processes(device: int | None, steps: int | None, batch: int | None, config:
     return world
 
 
-def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
+def _divided(total: int, by: int, name: str, config: Reader, then: str = "TRL refuses that") -> int | None:
     if total % by:
-        config.notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
+        config.notes.append(f"{name} = {total} is no multiple of {by}; {then}")
         return None
     return total // by
 
