@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from rftlab.studies.analysis.diagnose import CHECKS, diagnose
+from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far
 from rftlab.studies.analysis.diagnose.observed import ORDER, Line, noise, observe, smooth, trend
 from rftlab.studies.analysis.diagnose.progress import gained
 from rftlab.studies.analysis.diagnose.stability import _error, fall_from_best, lasting_fall
@@ -197,6 +198,23 @@ def test_the_share_of_the_format_is_that_of_two_factors():
     assert said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.6)}, "format only") is None
     assert "may be the format" in said({TEST: once(0.01, 0.5, 41)}, "format only").what, "from almost nothing alone"
     assert said({TEST: once(0.1, 0.6, 41)}, "format only") is None
+
+
+def test_answers_that_are_right_without_the_format_gain_nothing_from_it():
+    """The format is learnt in five rounds, while Pass@1 stays, and answers in the thirty behind it."""
+    strict, well_formed = np.repeat([0.17, 0.3], [10, 30]), np.repeat([0.3, 0.95], [5, 35])
+    assert said({TEST: strict, ("test", "format_rate"): well_formed}, "format only") is None
+    assert said({TEST: well_formed / 3, ("test", "format_rate"): well_formed}, "format only")
+
+
+def test_gradients_of_rounds_without_a_signal_are_no_level():
+    """They are near 0, and those of rounds that teach, which come more often later on, are no alarm beside them."""
+    idle = (np.arange(60) % 4 > 0) & (np.arange(60) < 30)
+    columns = {("train", "grad_norm"): np.where(idle, 2e-6, 0.1)}
+    assert said(columns, "alarm: gradient norm")
+    assert not said(columns | {SILENT: idle.astype(float)}, "alarm: gradient norm")
+    rounds = [{"grad_norm": 2e-6 if each else 0.1, "zero_signal_fraction": float(each)} for each in idle]
+    assert not [each for each in alarms_so_far(rounds) if isinstance(each, FiredAlarm)]
 
 
 def test_bounds_of_silent_groups_are_by_hand():

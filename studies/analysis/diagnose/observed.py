@@ -80,6 +80,7 @@ THRESHOLDS = {
     "silent_groups": 0.8,  # share of groups without a signal, last quarter: simulated: others stay below
     "silent_rare": 0.9,  # share of groups without a signal where nothing is solved: nearly all
     "format_low": 0.5,  # format rate of the first value: else format was not what was missing
+    "format_along": 0.25,  # part of the gain that came with half of the format's: judgement, below the half that is due
     "start": 0.02,  # Pass@1 of the first value that is almost nothing: below what guessing among 50 gives
     "jump": 0.1,  # part of the run that brings half of its gain: format is learnt first
     "format_share": 0.6,  # share of the gain that is format: a clear majority; less is usual early on
@@ -185,7 +186,7 @@ class ObservedRun:
         return self.first(*wanted, least=int(limit("few_points")))
 
 
-SILENT = ("train", "zero_signal_fraction")
+SILENT, GRADIENT = ("train", "zero_signal_fraction"), ("train", "grad_norm")
 REWARD = (("train", "pass_at_1"), ("train", "reward_mean"))
 """The reward of training."""
 PROGRESS = (("test", "pass_at_1"), *REWARD)
@@ -203,7 +204,19 @@ def observe(run: ImportedRun, questions: int | None = None, claim: float | None 
         line = max((_line(key[1], pieces) for _, pieces in sorted(by_task.items())), key=_size)
         if len(line):
             lines[key] = line
-    return ObservedRun(run.name, run.design, lines, questions, claim)
+    return ObservedRun(run.name, run.design, without_idle(lines), questions, claim)
+
+
+def without_idle(lines: dict[tuple[str, str], Line]) -> dict[tuple[str, str], Line]:
+    """The lines, that of gradients without rounds in which no group has a signal, if enough others are left: such
+    gradients are a penalty's, or 0."""
+    silent, line = lines.get(SILENT), lines.get(GRADIENT)
+    if silent is None or line is None:
+        return lines
+    kept = ~np.isin(line.rounds, silent.rounds[silent.values >= 1])
+    if kept.sum() < limit("points"):
+        return lines
+    return lines | {GRADIENT: Line(line.metric, line.rounds[kept], line.values[kept], line.counts[kept])}
 
 
 def _size(line: Line) -> tuple[int, float]:

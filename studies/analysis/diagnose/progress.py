@@ -14,6 +14,7 @@ from rftlab.studies.analysis.diagnose.observed import (
     Unjudged,
     limit,
     noise,
+    smooth,
     start_level,
     trend,
 )
@@ -296,8 +297,11 @@ def _by_format(strict: Line, format_rate: Line) -> Finding | None:
     """Pass@1 = format f x correct given format g. The format's part of the change f1 g1 - f0 g0 is
     (f1 - f0)(g0 + g1)/2 (Shapley's value of two factors)."""
     (p0, p1), (f0, f1) = ends(strict), ends(format_rate)
-    graded_without = p0 > f0 + 0.01 or p1 > f1 + 0.01
-    if graded_without or not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
+    if not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
+        return None
+    half = format_rate.rounds[np.argmax(smooth(format_rate.values) >= (f0 + f1) / 2)]
+    alone = np.interp(half, strict.rounds, smooth(strict.values)) < p0 + limit("format_along") * (p1 - p0)
+    if alone or p0 > f0 + 0.01 or p1 > f1 + 0.01:  # answers are right without the format
         return None
     return _format_finding(
         (f1 - f0) * (p0 / f0 + p1 / f1) / 2 / (p1 - p0),

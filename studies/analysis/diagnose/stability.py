@@ -8,6 +8,7 @@ import numpy as np
 from scipy import ndimage
 
 from rftlab.studies.analysis.diagnose.observed import (
+    GRADIENT,
     PROGRESS,
     REWARD,
     SILENT,
@@ -261,9 +262,6 @@ def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
         f"{limit('entropy_gone'):g} of the start or less, median of the last fifth",
         "no harm while reward rises; else a higher upper clip, an entropy bonus, a higher temperature or new prompts",
     )
-
-
-GRADIENT = ("train", "grad_norm")
 
 
 def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
