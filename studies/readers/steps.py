@@ -42,7 +42,7 @@ _MARKS: dict[Tool, str] = {
     "trl": "frac_reward_zero_std completions/mean_length reward_std completion_length clip_ratio/region_mean",
 }
 _PREFIXES = ("", "train/", "trl/")
-_OF_ROLL = ("system/samples", "system/batch_", "val_correct/", "time/step_")
+_OF_ROLL = ("system/samples", "system/batch_", "actor_train/", "val_correct/", "time/step_")
 """Beginnings of names that ROLL has and verl has not; it counts from 0 and evaluates before it trains."""
 _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
