@@ -207,6 +207,14 @@ def test_answers_that_are_right_without_the_format_gain_nothing_from_it():
     assert said({TEST: well_formed / 3, ("test", "format_rate"): well_formed}, "format only")
 
 
+def test_groups_whose_responses_are_cut_off_are_told_so():
+    """They get equal rewards, which are neither all right nor all wrong, and prompts that are harder change nothing."""
+    columns = {SILENT: np.full(40, 0.95), ("train", "reward_mean"): np.full(40, 0.88)}
+    assert "harder prompts" in said(columns, "no signal").advice
+    found = said(columns | {("train", "truncated_fraction"): np.ones(40)}, "no signal")
+    assert "response limit" in found.advice and "equal rewards" in found.what and "1.00 of the" in found.evidence[-1]
+
+
 def test_gradients_of_rounds_without_a_signal_are_no_level():
     """They are near 0, and those of rounds that teach, which come more often later on, are no alarm beside them."""
     idle = (np.arange(60) % 4 > 0) & (np.arange(60) < 30)

@@ -78,6 +78,8 @@ THRESHOLDS = {
     "points": 12,  # values that a trend needs: with ten, Kendall's test does not separate a step from noise
     "few_points": 8,  # values that a fall needs: three at the top, three at the end, and some between
     "silent_groups": 0.8,  # share of groups without a signal, last quarter: simulated: others stay below
+    "cut_off": 0.8,  # share of responses that are cut off: too few end for groups to differ
+    "solved": 0.95,  # mean reward at which answers are right as they are: judgement
     "silent_rare": 0.9,  # share of groups without a signal where nothing is solved: nearly all
     "format_low": 0.5,  # format rate of the first value: else format was not what was missing
     "format_along": 0.25,  # part of the gain that came with half of the format's: judgement, below the half that is due

@@ -225,10 +225,17 @@ def _finding(seen: ObservedRun, share: float, evidence: list[str]) -> Finding:
         if level is not None
         else "prompts that are solved at times: the log does not say whether these are too hard or too easy"
     )
+    cut = seen.first(("train", "truncated_fraction"), least=3)
+    unsolved = level is None or level < limit("solved")
+    if unsolved and cut is not None and cut.end() >= limit("cut_off"):
+        evidence.append(f"{cut.end():.2f} of the responses are cut off at the end")
+        advice = "a higher response limit, or a shorter way to answer: what is cut off is graded alike"
+    graded = unsolved and seen.first(("train", "pass_at_1")) is None
+    same = "have equal rewards" if graded else "are all right or all wrong"
     return Finding(
         NO_SIGNAL,
         "change",
-        "most groups are all right or all wrong, so most rollouts teach nothing",
+        f"most groups {same}, so most rollouts teach nothing",
         tuple(evidence),
         f"{limit('silent_groups'):g} of the groups or more, median of the last quarter",
         advice,

@@ -59,9 +59,8 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
         if any(_of_reward(name) or (is_score(name) and not run.tool) for name in run.series):
             shown.append(run)
     rewarded = [run for run in shown if any(map(_of_reward, run.series))]
-    shown = (
-        [run for run in rewarded if run.tool] or rewarded or shown
-    )  # lines beside a trainer's are of single episodes
+    # lines that a cell prints beside what a trainer shows are those of an episode
+    shown = [run for run in rewarded if run.tool] or rewarded or shown
     check(
         bool(shown),
         f"{path} shows no rewards, for transformers' table has the loss alone and Unsloth's all metrics; allowed: one "
