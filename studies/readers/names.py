@@ -32,7 +32,7 @@ class Name(NamedTuple):
 _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
 _SPLIT = re.compile(
     rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|"
-    r"(?:(?:train|training|rollout|rollouts|rl|grpo)[/_.]|(?:actor|policy|actor_train)/)(?P<own>.+)",
+    r"(?:(?:actor|policy|actor_train|(?:ppo|grpo)_actor/update)/|(?:train|training|rollouts?|rl|grpo)[/_.])(?P<own>.+)",
     re.IGNORECASE,
 )
 
@@ -91,13 +91,10 @@ _OTHERS = (
     (r"reward/avg_raw_reward", "reward_mean"),
     (r"reward/avg_pass_at_(?P<k>\d+)", "pass_at_{k}"),
     (r"generate/avg_num_tokens", "response_length"),
-    (r"policy/policy_entropy|ppo_actor/update/entropy/avg|grpo_actor/update/entropy/avg", "entropy"),
     (r"policy/policy_kl", "kl_ref"),
-    (r"ppo_actor/update/approx_kl/avg|grpo_actor/update/approx_kl/avg", "kl"),
-    (r"policy/policy_lr|ppo_actor/update/lr|grpo_actor/update/lr", "learning_rate"),
-    (r"policy/raw_grad_norm|ppo_actor/update/grad_norm|grpo_actor/update/grad_norm", "grad_norm"),
+    (r"policy/policy_lr", "learning_rate"),
+    (r"policy/raw_grad_norm", "grad_norm"),
     (r"policy/loss_metrics/clip_ratio|policy/ppo_clip_ratio", "clip_fraction"),
-    (r"ppo_actor/update/clip_ratio/avg|grpo_actor/update/clip_ratio/avg", "clip_fraction"),
     (r"ppo_actor/task_reward/avg|grpo_actor/task_reward/avg|actor/rewards", "reward_mean"),
     (r"objective/verifiable_correct_rate|reward/accuracy", "pass_at_1"),
     (r"reward/format", "format_rate"),

@@ -142,8 +142,7 @@ def alarms_so_far(
 
     rounds: what each finished round logged, by our names (response_length, grad_norm, clip_fraction, entropy,
     zero_signal_fraction) and, where rounds are not 1, 2 .., `round`. design: its response limit and its loss, where
-    they are known. An alarm that has fired stays, so that a caller who keeps the kinds of earlier calls sees what is
-    new.
+    they are known. An alarm that has fired stays, so that a caller who keeps the earlier kinds sees what is new.
     """
     lines = {}
     for metric in _WATCHED:

@@ -117,15 +117,12 @@ def _advised(axes: tuple[RateAxis, ...], responses: int | None) -> RateAdvice:
     return RateAdvice(float(value), good, float(low * min(1, ratio)), float(high * max(1, ratio)), edge, axes)
 
 
-NEAR = 0.8
-"""Of the lowest usual rate: no source tells rates above that from it, and the highest that a log has may be decayed."""
-
-
 def judge_rate(rate: float, advice: RateAdvice) -> str:
     """usual, low, high or dangerous: where a learning rate lies in the width of an advice."""
     if rate >= advice.edge and rate > advice.value:
         return "dangerous"
-    return "low" if rate < NEAR * advice.low else "high" if rate > advice.high else "usual"
+    # no source tells rates that are nearly usual from usual ones, and the highest that a log has may be decayed
+    return "low" if rate < 0.8 * advice.low else "high" if rate > advice.high else "usual"
 
 
 def left_out_ends() -> np.ndarray:

@@ -12,6 +12,7 @@ Arguments of our own trainer (`studies/integrations/trl.py`) have entries `rftla
 does.
 """
 
+import re
 from typing import Any
 
 from rftlab.studies.readers.designs.values import Reader, value_at, weight_precision
@@ -56,6 +57,12 @@ _OF_GRPO = (*_MARKS[:1], *_MARKS[2:], "num_iterations", "max_completion_length",
 WHOLE = "logging_nan_inf_filter"
 """An argument that nobody states, so that it stands where all do."""
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
+_OWN = {
+    "per_device_train_batch_size": r"(?!auto_|eval_|val_|test_|per_device_eval_|generation_).*batch_size",
+    "gradient_accumulation_steps": r"(?!eval_).*accum.*",
+    "learning_rate": r"(?:\w+_)?lr",
+}
+"""Other names that people give to settings of TRL."""
 _SIZES = ("generation_batch_size", "steps_per_generation")
 _TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype")
 """Of the weights, as TRL's arguments and the model's configuration beside them have it."""
@@ -78,11 +85,15 @@ def trl_design(config: Reader) -> KnownDesign:
     of_first = config.stated("adam_beta1") and config.stated("vllm_device") and "reward_weights" not in config.config
     if of_first:  # all arguments are there, and those of TRL 0.15 are not
         config.notes.append("these are arguments of TRL 0.14: per_device_train_batch_size counts prompts")
-    sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
+    sizes = {name: _or_default("count", name, config) for name in _COUNTED}
     if of_first and sizes[_COUNTED[0]] and sizes["num_generations"]:
         sizes[_COUNTED[0]] *= sizes["num_generations"]
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
+    world = config.processes or config.count("num_processes") or 0
+    if config.stated("vllm_device") and not of_first and world * (sizes[_COUNTED[0]] or 0) % (generations or 1):
+        config.notes.append("per_device_train_batch_size: TRL 0.14 counts prompts, and 0.17 responses; --prompts tells")
+        batch = None
     if batch and not generations:
         config.notes.append(f"prompts: {batch} / K, for a round has {batch} responses; --prompts and --rollouts tell")
     support = config.count("rftlab_support", 0) or 0
@@ -92,7 +103,7 @@ def trl_design(config: Reader) -> KnownDesign:
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
         rollouts=generations - support if generations else None,
         updates_per_round=updates,
-        learning_rate=config.stated_or("rate", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
+        learning_rate=_or_default("rate", "learning_rate", config),
         advantage=config.word("rftlab_advantage")
         or _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower()),
         loss=config.word("rftlab_loss") or _loss(config),
@@ -103,6 +114,15 @@ def trl_design(config: Reader) -> KnownDesign:
         adapter_rank=0 if config.truth("use_peft") is False else config.count("lora_r", 0),
         model=_model(config),
     )
+
+
+def _or_default(kind: str, name: str, config: Reader) -> Any:
+    """A setting, or TRL's default; None where another name may state it, as in the settings of a script."""
+    own = next((key for key in config.config if re.fullmatch(_OWN.get(name, ""), str(key))), None)
+    if own is None or config.stated(name):
+        return config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
+    config.notes.append(f"{name} is not stated, but {own} may state it")
+    return None
 
 
 def _model(config: Reader) -> str | None:
