@@ -189,6 +189,12 @@ def once(first: float, then: float, count: int = 20) -> np.ndarray:
     return np.array([first] + [then] * (count - 1))
 
 
+def test_a_level_of_several_rounds_is_not_said_to_be_the_value_of_one():
+    """It is a running median, and its round that of the highest value in it."""
+    found = said({TEST: np.array([0.99, 0.8, 0.84, 0.66, *[0.5] * 20])}, "step too large", questions=np.nan)
+    assert "0.840 around round 0" in found.evidence[0]
+
+
 def test_the_share_of_the_format_is_that_of_two_factors():
     """Format .2 to .9, right given the format .5 to .8: .7 x (.5 + .8) / 2 of .62; under graders 1 - .1 / .4."""
     by_rate = said({TEST: once(0.1, 0.72), ("test", "format_rate"): once(0.2, 0.9)}, "format only")

@@ -111,7 +111,7 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
         "change",
         "training gains what the test set does not show",
         (
-            f"test {test.metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end",
+            f"test {test.metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end",
             f"train {train.metric} {np.median(before):.3f} by then, {np.median(after):.3f} at the end",
         ),
         f"test Pass@1 down by {limit('reward_still'):g} and {limit('errors'):g} standard errors since its best round, "

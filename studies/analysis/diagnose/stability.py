@@ -163,7 +163,7 @@ def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
         fall = lasting_fall(line)
         if fall and fall.share >= limit("fall"):
             evidence.append(
-                f"{split} {metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end, "
+                f"{split} {metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end, "
                 f"lower since round {fall.since}"
             )
     evidence += _burst(seen) + _shrunk(seen)
@@ -291,7 +291,7 @@ def _drawdown(seen: ObservedRun) -> str | None:
     for split, line in lines:
         fall = fall_from_best(line)
         if fall and fall.share >= limit("drawdown") and fall.best - fall.last >= limit("reward_still"):
-            return f"{split} {line.metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end"
+            return f"{split} {line.metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end"
     return "" if lines else None
 
 
