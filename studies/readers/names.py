@@ -31,7 +31,8 @@ class Name(NamedTuple):
 
 _TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
 _SPLIT = re.compile(
-    rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts|rl|grpo)[/_.](?P<own>.+)",
+    rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|"
+    r"(?:(?:actor|policy|actor_train|(?:ppo|grpo)_actor/update)/|(?:train|training|rollouts?|rl|grpo)[/_.])(?P<own>.+)",
     re.IGNORECASE,
 )
 
@@ -91,13 +92,10 @@ _OTHERS = (
     (r"reward/avg_raw_reward", "reward_mean"),
     (r"reward/avg_pass_at_(?P<k>\d+)", "pass_at_{k}"),
     (r"generate/avg_num_tokens", "response_length"),
-    (r"policy/policy_entropy|policy/entropy_avg|ppo_actor/update/entropy/avg|grpo_actor/update/entropy/avg", "entropy"),
     (r"policy/policy_kl", "kl_ref"),
-    (r"policy/approxkl_avg|ppo_actor/update/approx_kl/avg|grpo_actor/update/approx_kl/avg", "kl"),
-    (r"policy/policy_lr|ppo_actor/update/lr|grpo_actor/update/lr", "learning_rate"),
-    (r"policy/raw_grad_norm|policy/grad_norm|ppo_actor/update/grad_norm|grpo_actor/update/grad_norm", "grad_norm"),
-    (r"policy/loss_metrics/clip_ratio|policy/ppo_clip_ratio|policy/clipfrac_avg", "clip_fraction"),
-    (r"ppo_actor/update/clip_ratio/avg|grpo_actor/update/clip_ratio/avg", "clip_fraction"),
+    (r"policy/policy_lr", "learning_rate"),
+    (r"policy/raw_grad_norm", "grad_norm"),
+    (r"policy/loss_metrics/clip_ratio|policy/ppo_clip_ratio", "clip_fraction"),
     (r"ppo_actor/task_reward/avg|grpo_actor/task_reward/avg|actor/rewards", "reward_mean"),
     (r"objective/verifiable_correct_rate|reward/accuracy", "pass_at_1"),
     (r"reward/format", "format_rate"),
@@ -115,11 +113,7 @@ names), torchforge, EasyR1, xtuner and ROLL."""
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),
     (r"actor/entropy|actor/entropy_loss", "entropy"),
-    (r"actor/ppo_kl", "kl"),
     (r"actor/kl_loss|actor/reward_kl_penalty|critic/kl", "kl_ref"),
-    (r"actor/pg_clipfrac", "clip_fraction"),
-    (r"actor/grad_norm", "grad_norm"),
-    (r"actor/lr", "learning_rate"),
     (r"actor/lr\(1e-4\)", "learning_rate", 1e-4),
     (r"response_length/mean", "response_length"),
     (r"response_length/clip_ratio", "truncated_fraction"),
@@ -150,7 +144,7 @@ _PLAIN = (
     ),
     (r"completions/clipped_ratio|truncated_fraction|truncated", "truncated_fraction"),
     (r"entropy|token_entropy|policy_entropy|approx_entropy", "entropy"),
-    (r"approx_kl|ppo_kl|policy_kl|old_kl|approx_kl_old|approx_policy_kl", "kl"),
+    (r"approx_kl|approxkl|ppo_kl|policy_kl|old_kl|approx_kl_old|approx_policy_kl", "kl"),
     (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
     (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
     (

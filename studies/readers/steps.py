@@ -42,7 +42,7 @@ _MARKS: dict[Tool, str] = {
     "trl": "frac_reward_zero_std completions/mean_length reward_std completion_length clip_ratio/region_mean",
 }
 _PREFIXES = ("", "train/", "trl/")
-_OF_ROLL = ("system/samples", "system/batch_", "val_correct/", "time/step_")
+_OF_ROLL = ("system/samples", "system/batch_", "actor_train/", "val_correct/", "time/step_")
 """Beginnings of metric names that ROLL has and verl lacks. ROLL counts from 0 and evaluates before it trains."""
 _LAGGING = ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")
 """Metrics of prime-rl, whose evaluations are of an older policy than their step says."""
@@ -87,13 +87,24 @@ def split_runs(run: RawRun, rewards: set[str]) -> list[RawRun]:
         for part, i in enumerate(begins[1:-1], start=1)
         if far[part - 1] > WHOLE_RUN * max(far[part:]) and not places[i - 1] < rewarded <= places[i]
     ]
-    runs = []
-    for number, (start, end) in enumerate(pairwise([0, *cuts, np.inf]), start=1):
+    runs, ends = [], [*cuts, np.inf]
+    parts = [
+        (start, end)
+        for start, end, then in zip([0, *cuts], ends, [*ends[1:], 0], strict=True)
+        if not _again(run, start, end, then)
+    ]
+    for number, (start, end) in enumerate(parts, start=1):
         series = {name: part for name, whole in run.series.items() if len(part := whole.between(start, end))}
         place = f"from {run.place} {start} on" if start else f"before {run.place} {end}"
-        notes = [*run.notes, f"run {number} of {len(cuts) + 1} in the file, {place}"] if cuts else run.notes
+        notes = [*run.notes, f"run {number} of {len(parts)} in the file, {place}"] if cuts else run.notes
         runs.append(replace(run, series=series, notes=notes))
     return runs
+
+
+def _again(run: RawRun, start: float, end: float, then: float) -> bool:
+    """Whether the part from `end` to `then` begins with all values of the part before it, like a table shown again."""
+    pairs = [(part.between(start, end).values, part.between(end, then).values) for part in run.series.values()]
+    return then > end and all(np.array_equal(first, again[: len(first)], equal_nan=True) for first, again in pairs)
 
 
 def clean_series(run: RawRun, tests: set[str], rewards: set[str]) -> tuple[dict[str, Points], list[str]]:

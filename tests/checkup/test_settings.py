@@ -28,8 +28,8 @@ def test_the_advice_is_the_rate_that_or_above_which_each_source_did_well():
     assert (advice.value, advice.low, advice.high, advice.edge) == (1e-5, 1e-5, 5e-5, 2e-5)
     assert {one.source for one in advice.axes} == {"kaip598", "shibukizero", "taoger_xu", "wedsonlin"}
     assert "between 1e-05 and 5e-05. In one source most runs failed from 2e-05 on" in settings.describe_advice(advice)
-    judged = [judge_rate(rate, advice) for rate in (1e-6, 1e-5, 1.5e-5, 2e-5, 1e-3)]
-    assert judged == ["low", "usual", "usual", "dangerous", "dangerous"]
+    judged = [judge_rate(rate, advice) for rate in (1e-6, 7e-6, 9e-6, 1e-5, 1.5e-5, 2e-5, 1e-3)]
+    assert judged == ["low", "low", "usual", "usual", "usual", "dangerous", "dangerous"]
 
 
 def test_precision_size_and_adapters_choose_the_runs_and_the_width_grows_with_the_distance():

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from rftlab.studies.analysis.diagnose import CHECKS, diagnose
+from rftlab.studies.analysis.diagnose.alarms import FiredAlarm, alarms_so_far
 from rftlab.studies.analysis.diagnose.observed import ORDER, Line, noise, observe, smooth, trend
 from rftlab.studies.analysis.diagnose.progress import gained
 from rftlab.studies.analysis.diagnose.stability import _error, fall_from_best, lasting_fall
@@ -188,6 +189,12 @@ def once(first: float, then: float, count: int = 20) -> np.ndarray:
     return np.array([first] + [then] * (count - 1))
 
 
+def test_a_level_of_several_rounds_is_not_said_to_be_the_value_of_one():
+    """It is a running median, and its round that of the highest value in it."""
+    found = said({TEST: np.array([0.99, 0.8, 0.84, 0.66, *[0.5] * 20])}, "step too large", questions=np.nan)
+    assert "0.840 around round 0" in found.evidence[0]
+
+
 def test_the_share_of_the_format_is_that_of_two_factors():
     """Format .2 to .9, right given the format .5 to .8: .7 x (.5 + .8) / 2 of .62; under graders 1 - .1 / .4."""
     by_rate = said({TEST: once(0.1, 0.72), ("test", "format_rate"): once(0.2, 0.9)}, "format only")
@@ -197,6 +204,31 @@ def test_the_share_of_the_format_is_that_of_two_factors():
     assert said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.6)}, "format only") is None
     assert "may be the format" in said({TEST: once(0.01, 0.5, 41)}, "format only").what, "from almost nothing alone"
     assert said({TEST: once(0.1, 0.6, 41)}, "format only") is None
+
+
+def test_answers_that_are_right_without_the_format_gain_nothing_from_it():
+    """The format is learnt in five rounds, while Pass@1 stays, and answers in the thirty behind it."""
+    strict, well_formed = np.repeat([0.17, 0.3], [10, 30]), np.repeat([0.3, 0.95], [5, 35])
+    assert said({TEST: strict, ("test", "format_rate"): well_formed}, "format only") is None
+    assert said({TEST: well_formed / 3, ("test", "format_rate"): well_formed}, "format only")
+
+
+def test_groups_whose_responses_are_cut_off_are_told_so():
+    """They get equal rewards, which are neither all right nor all wrong, and prompts that are harder change nothing."""
+    columns = {SILENT: np.full(40, 0.95), ("train", "reward_mean"): np.full(40, 0.88)}
+    assert "harder prompts" in said(columns, "no signal").advice
+    found = said(columns | {("train", "truncated_fraction"): np.ones(40)}, "no signal")
+    assert "response limit" in found.advice and "equal rewards" in found.what and "1.00 of the" in found.evidence[-1]
+
+
+def test_gradients_of_rounds_without_a_signal_are_no_level():
+    """They are near 0, and those of rounds that teach, which come more often later on, are no alarm beside them."""
+    idle = (np.arange(60) % 4 > 0) & (np.arange(60) < 30)
+    columns = {("train", "grad_norm"): np.where(idle, 2e-6, 0.1)}
+    assert said(columns, "alarm: gradient norm")
+    assert not said(columns | {SILENT: idle.astype(float)}, "alarm: gradient norm")
+    rounds = [{"grad_norm": 2e-6 if each else 0.1, "zero_signal_fraction": float(each)} for each in idle]
+    assert not [each for each in alarms_so_far(rounds) if isinstance(each, FiredAlarm)]
 
 
 def test_bounds_of_silent_groups_are_by_hand():

@@ -22,6 +22,9 @@ TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_
         ({"num_iterations": 2}, 2, 8, 2),
         ({"steps_per_generation": 16}, 2, 16, 2),
         ({"generation_batch_size": 64}, 2, 8, 1),
+        ({"steps_per_generation": 1}, 2, 8, 1),
+        ({"generation_batch_size": 16}, 2, 8, 1),
+        ({"steps_per_generation": 1, "num_iterations": 2}, 2, 4, 1),
         ({"generation_batch_size": 64}, None, 8, None),
         # as after __post_init__: two processes
         ({"generation_batch_size": 128, "steps_per_generation": 16}, None, 16, 2),
@@ -34,6 +37,14 @@ def test_trl_counts_responses(more, processes, prompts, updates):
     assert design.rollouts == (TRL | more)["num_generations"] and (prompts is not None or notes)
 
 
+def test_no_default_of_trl_stands_where_a_name_of_ones_own_may_state_the_setting():
+    own = {"num_generations": 8, "batch_size": 16, "grad_accum": 4, "lr": 5e-5, "per_device_eval_batch_size": 8}
+    design, notes = read_design(own, "", 1)
+    assert (design.rollouts, design.prompts, design.updates_per_round, design.learning_rate) == (8, None, None, None)
+    assert [note.split()[-4] for note in notes] == ["batch_size", "grad_accum", "lr"]
+    assert read_design({"num_generations": 8, "per_device_eval_batch_size": 4}, "", 1)[0].learning_rate == 1e-6
+
+
 FIRST = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 6, "beta": 0.04,
          "vllm_device": "auto", "adam_beta1": 0.9}  # fmt: skip
 """Some of TRL 0.14's arguments, whose per_device_train_batch_size counts prompts."""
@@ -42,6 +53,9 @@ FIRST = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "nu
 @pytest.mark.parametrize(("more", "prompts"), [({}, 16), ({"reward_weights": None, "num_generations": 4}, 4)])
 def test_the_first_grpo_of_trl_counts_prompts(more, prompts):
     assert read_design(FIRST | more, "", 2)[0].prompts == prompts
+    recipe = TRL | {"vllm_device": "auto", "num_processes": 3}  # which 0.15 refuses, for 12 is no multiple of 8
+    assert read_design(recipe, "", None)[0].prompts is None and read_design(recipe, "", None)[1]
+    assert read_design(recipe | {"num_processes": 2}, "", None)[0].prompts == 8
 
 
 ACTOR = {"ppo_mini_batch_size": 64, "ppo_epochs": 2, "optim": {"lr": "1e-6"}, "use_kl_loss": True,

@@ -97,5 +97,7 @@ def test_lines_that_a_loop_prints_in_a_cell_are_read(tmp_path):
     run = run_of(tmp_path, notebook(*cells, code=code), "loop.ipynb")
     assert values([run], "reward_mean") == {1: 0.1, 2: 0.2, 3: 0.3}
     assert (run.name, run.tool, run.design.rollouts, run.design.prompts) == ("loop", "", 8, 8)
+    run = run_of(tmp_path, notebook([stream(lines)], [table()]), "episode.ipynb")
+    assert run.name == "episode" and run.rounds == 100, "an episode of the environment is no run beside the trainer's"
     alone = read(tmp_path, notebook([stream(judge)]), "judge.ipynb")
     assert values(alone, "pass_at_1") == dict.fromkeys((1, 2, 3), 0.9)

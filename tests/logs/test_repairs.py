@@ -63,6 +63,8 @@ def test_runs_that_stand_one_after_another_are_told_apart(tmp_path):
     assert any("steps go back from 5 to 1" in note for note in second.notes)
     (whole,) = read(tmp_path, "step,entropy\n" + rows(range(1, 6)) + rows(range(1, 21), 0.5))
     assert whole.name == "log"
+    (shown,) = read(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(1, 41)))
+    assert len(values([shown], "entropy")) == 40, "shown twice, the second time with what came since"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ def test_its_arguments_give_the_design_without_being_loaded(folder):
     assert (known.learning_rate, known.advantage) == (1e-3, "group_mean")
     config = read_config(folder / "checkpoint-6" / "training_args.bin")
     assert read_design(config, "", None)[0] == known
+    (folder / "checkpoint-7").mkdir()  # of a run that ended while it saved
+    assert read_logs([folder])[0].design == known
 
 
 def test_what_it_prints_says_what_its_state_says(folder):

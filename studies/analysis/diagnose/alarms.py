@@ -19,6 +19,7 @@ from rich.console import Console
 
 from rftlab.studies.analysis.diagnose.observed import (
     PROGRESS,
+    SILENT,
     Finding,
     Line,
     ObservedRun,
@@ -29,6 +30,7 @@ from rftlab.studies.analysis.diagnose.observed import (
     smooth,
     start_length,
     start_level,
+    without_idle,
 )
 from rftlab.studies.analysis.diagnose.stability import LEVELS, lasting_fall
 from rftlab.studies.console.table import Column, Table, put
@@ -111,6 +113,8 @@ ALARMS = (
     AlarmRule("alarm: clipped tokens", "clip_fraction", _clipped, "clip_fraction", "of the tokens", needs=_RANGE),
     AlarmRule("alarm: entropy", "entropy", _entropy, "alarm_entropy", _ENTROPY),
 )
+_WATCHED = (*dict.fromkeys(rule.metric for rule in ALARMS), SILENT[1])
+"""Metrics that alarms look at."""
 
 
 def compared_values(rule: AlarmRule, seen: ObservedRun) -> tuple[Line, np.ndarray] | None:
@@ -138,15 +142,16 @@ def alarms_so_far(
     """Return the alarms that fired so far in a run, and those that its metrics do not allow.
 
     rounds: metrics that each finished round logged, by rftlab's names (response_length, grad_norm, clip_fraction,
-    entropy) and, where rounds are not 1, 2 .., `round`. design: its response limit and its loss, where they are known.
-    An alarm that has fired stays, so a caller who keeps the kinds of earlier calls sees which are new.
+    entropy, zero_signal_fraction) and, where rounds are not 1, 2 .., `round`. design: its response limit and its loss,
+    where they are known. An alarm that has fired stays, so a caller who keeps the earlier kinds sees which are new.
     """
     lines = {}
-    for metric in dict.fromkeys(rule.metric for rule in ALARMS):
+    for metric in _WATCHED:
         pairs = [(row.get("round", at), row[metric]) for at, row in enumerate(rounds, start=1) if metric in row]
         at, values = np.array([pair for pair in pairs if np.isfinite(pair[1])], dtype=float).reshape(-1, 2).T
         lines["train", metric] = Line(metric, at.astype(int), values, np.full(len(at), np.nan))
-    said = (first_fired(rule, ObservedRun("", design or KnownDesign(), lines)) for rule in ALARMS)
+    seen = ObservedRun("", design or KnownDesign(), without_idle(lines))
+    said = (first_fired(rule, seen) for rule in ALARMS)
     return tuple(each for each in said if each is not None)
 
 
@@ -176,10 +181,10 @@ class AlarmWatch:
 
 def watched_metrics(logged: Mapping[str, object]) -> dict[str, float]:
     """Return the training metrics in a trainer's log that alarms look at, by rftlab's names."""
-    wanted, metrics = {rule.metric for rule in ALARMS}, dict[str, float]()
+    metrics = dict[str, float]()
     for source, value in logged.items():
         name = translate_metric(source)
-        if name and name.split == "train" and name.metric in wanted and isinstance(value, int | float):
+        if name and name.split == "train" and name.metric in _WATCHED and isinstance(value, int | float):
             metrics.setdefault(name.metric, float(value))
     return metrics
 

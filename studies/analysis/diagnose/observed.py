@@ -79,8 +79,11 @@ THRESHOLDS = {
     "points": 12,  # values that a trend needs: with ten, Kendall's test does not separate a step from noise
     "few_points": 8,  # values that a fall needs: three at the top, three at the end, and some between
     "silent_groups": 0.8,  # share of groups without a signal, last quarter: other simulated runs stay below
+    "cut_off": 0.8,  # share of responses that are cut off: too few end for groups to differ
+    "solved": 0.95,  # mean reward at which answers are right as they are: judgement
     "silent_rare": 0.9,  # share of groups without a signal where nothing is solved: nearly all
     "format_low": 0.5,  # format rate of the first value, at most: above it the format was not missing
+    "format_along": 0.25,  # part of the gain that came with half of the format's: judgement, below the half that is due
     "start": 0.02,  # Pass@1 of the first value that is almost nothing: below what guessing among 50 gives
     "jump": 0.1,  # part of the run that brings half of its gain: format is learnt first
     "format_share": 0.6,  # share of the gain that is format: a clear majority; less is usual early on
@@ -186,7 +189,7 @@ class ObservedRun:
         return self.first(*wanted, least=int(limit("few_points")))
 
 
-SILENT = ("train", "zero_signal_fraction")
+SILENT, GRADIENT = ("train", "zero_signal_fraction"), ("train", "grad_norm")
 REWARD = (("train", "pass_at_1"), ("train", "reward_mean"))
 """Keys of training's reward."""
 PROGRESS = (("test", "pass_at_1"), *REWARD)
@@ -204,7 +207,19 @@ def observe(run: ImportedRun, questions: int | None = None, claim: float | None 
         line = max((_line(key[1], pieces) for _, pieces in sorted(by_task.items())), key=_size)
         if len(line):
             lines[key] = line
-    return ObservedRun(run.name, run.design, lines, questions, claim)
+    return ObservedRun(run.name, run.design, without_idle(lines), questions, claim)
+
+
+def without_idle(lines: dict[tuple[str, str], Line]) -> dict[tuple[str, str], Line]:
+    """Return the lines. That of gradients loses the rounds in which no group has a signal, if enough others are left:
+    gradients of such rounds are those of a penalty, or 0."""
+    silent, line = lines.get(SILENT), lines.get(GRADIENT)
+    if silent is None or line is None:
+        return lines
+    kept = ~np.isin(line.rounds, silent.rounds[silent.values >= 1])
+    if kept.sum() < limit("points"):
+        return lines
+    return lines | {GRADIENT: Line(line.metric, line.rounds[kept], line.values[kept], line.counts[kept])}
 
 
 def _size(line: Line) -> tuple[int, float]:

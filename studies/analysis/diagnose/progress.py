@@ -14,6 +14,7 @@ from rftlab.studies.analysis.diagnose.observed import (
     Unjudged,
     limit,
     noise,
+    smooth,
     start_level,
     trend,
 )
@@ -110,7 +111,7 @@ def overfitting(seen: ObservedRun) -> Finding | Unjudged | None:
         "change",
         "training gains what the test set does not show",
         (
-            f"test {test.metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end",
+            f"test {test.metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end",
             f"train {train.metric} {np.median(before):.3f} by then, {np.median(after):.3f} at the end",
         ),
         f"test Pass@1 down by {limit('reward_still'):g} and {limit('errors'):g} standard errors since its best round, "
@@ -224,10 +225,17 @@ def _finding(seen: ObservedRun, share: float, evidence: list[str]) -> Finding:
         if level is not None
         else "prompts that are solved at times: the log does not say whether these are too hard or too easy"
     )
+    cut = seen.first(("train", "truncated_fraction"), least=3)
+    unsolved = level is None or level < limit("solved")
+    if unsolved and cut is not None and cut.end() >= limit("cut_off"):
+        evidence.append(f"{cut.end():.2f} of the responses are cut off at the end")
+        advice = "a higher response limit, or a shorter way to answer: what is cut off is graded alike"
+    graded = unsolved and seen.first(("train", "pass_at_1")) is None
+    same = "have equal rewards" if graded else "are all right or all wrong"
     return Finding(
         NO_SIGNAL,
         "change",
-        "most groups are all right or all wrong, so most rollouts teach nothing",
+        f"most groups {same}, so most rollouts teach nothing",
         tuple(evidence),
         f"{limit('silent_groups'):g} of the groups or more, median of the last quarter",
         advice,
@@ -296,8 +304,11 @@ def _by_format(strict: Line, format_rate: Line) -> Finding | None:
     """Judge by the format rate: Pass@1 = format f x correct given format g. The format's part of the change f1 g1 - f0
     g0 is (f1 - f0)(g0 + g1)/2 (Shapley's value of two factors)."""
     (p0, p1), (f0, f1) = ends(strict), ends(format_rate)
-    graded_without = p0 > f0 + 0.01 or p1 > f1 + 0.01
-    if graded_without or not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
+    if not _gained(strict) or not 0 < f0 < limit("format_low") or f1 <= 0:
+        return None
+    half = format_rate.rounds[np.argmax(smooth(format_rate.values) >= (f0 + f1) / 2)]
+    alone = np.interp(half, strict.rounds, smooth(strict.values)) < p0 + limit("format_along") * (p1 - p0)
+    if alone or p0 > f0 + 0.01 or p1 > f1 + 0.01:  # answers are right without the format
         return None
     return _format_finding(
         (f1 - f0) * (p0 / f0 + p1 / f1) / 2 / (p1 - p0),

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import ndimage
 
 from rftlab.studies.analysis.diagnose.observed import (
+    GRADIENT,
     PROGRESS,
     REWARD,
     SILENT,
@@ -161,7 +162,7 @@ def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
         fall = lasting_fall(line)
         if fall and fall.share >= limit("fall"):
             evidence.append(
-                f"{split} {metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end, "
+                f"{split} {metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end, "
                 f"lower since round {fall.since}"
             )
     evidence += _burst(seen) + _shrunk(seen)
@@ -262,9 +263,6 @@ def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     )
 
 
-GRADIENT = ("train", "grad_norm")
-
-
 def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
     """Check whether any sign of steps that are too large is seen."""
     signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
@@ -292,7 +290,7 @@ def _drawdown(seen: ObservedRun) -> str | None:
     for split, line in lines:
         fall = fall_from_best(line)
         if fall and fall.share >= limit("drawdown") and fall.best - fall.last >= limit("reward_still"):
-            return f"{split} {line.metric} {fall.best:.3f} at round {fall.best_round}, {fall.last:.3f} at the end"
+            return f"{split} {line.metric} {fall.best:.3f} around round {fall.best_round}, {fall.last:.3f} at the end"
     return "" if lines else None
 
 

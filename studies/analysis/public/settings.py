@@ -122,7 +122,8 @@ def judge_rate(rate: float, advice: RateAdvice) -> str:
     """Return usual, low, high or dangerous: how a learning rate lies to the range of good rates of an advice."""
     if rate >= advice.edge and rate > advice.value:
         return "dangerous"
-    return "low" if rate < advice.low else "high" if rate > advice.high else "usual"
+    # no source tells rates that are nearly usual from usual ones, and the highest that a log has may be decayed
+    return "low" if rate < 0.8 * advice.low else "high" if rate > advice.high else "usual"
 
 
 def usual_edge(table: pd.DataFrame) -> float:

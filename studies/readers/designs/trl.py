@@ -3,15 +3,16 @@
 A generation batch has per_device_train_batch_size x processes x steps_per_generation responses, of which
 num_generations share a prompt. steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size
 may be set instead. An update takes gradient_accumulation_steps of those micro-batches, and the batch is used
-num_iterations times, so a round has steps_per_generation x num_iterations / gradient_accumulation_steps updates.
-Source: trl/trainer/grpo_config.py (`__post_init__`) and grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl
-3020, 3061, 3443 ask for just this. In TRL 0.14, the first with GRPO, per_device_train_batch_size counts prompts
-(`num_return_sequences` there).
+num_iterations times, so a round has steps_per_generation x num_iterations / gradient_accumulation_steps updates. Where
+that is below 1, an update takes several batches, which are a round together. Source: trl/trainer/grpo_config.py
+(`__post_init__`) and grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this. In
+TRL 0.14, the first with GRPO, per_device_train_batch_size counts prompts (`num_return_sequences` there).
 
 Arguments of rftlab's trainer (`studies/integrations/trl.py`) have entries `rftlab_...`, which say what its estimator
 does.
 """
 
+import re
 from typing import Any
 
 from rftlab.studies.readers.designs.values import Reader, value_at, weight_precision
@@ -56,6 +57,12 @@ _OF_GRPO = (*_MARKS[:1], *_MARKS[2:], "num_iterations", "max_completion_length",
 WHOLE = "logging_nan_inf_filter"
 """Argument that nobody sets, so that where it is stated all arguments are."""
 _COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
+_OWN = {
+    "per_device_train_batch_size": r"(?!auto_|eval_|val_|test_|per_device_eval_|generation_).*batch_size",
+    "gradient_accumulation_steps": r"(?!eval_).*accum.*",
+    "learning_rate": r"(?:\w+_)?lr",
+}
+"""Other names that people give to settings of TRL, as patterns."""
 _SIZES = ("generation_batch_size", "steps_per_generation")
 _TYPES = ("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype", "dtype", "torch_dtype")
 """Names of the precision of weights in TRL's arguments and in the model's configuration beside them."""
@@ -78,11 +85,15 @@ def trl_design(config: Reader) -> KnownDesign:
     of_first = config.stated("adam_beta1") and config.stated("vllm_device") and "reward_weights" not in config.config
     if of_first:  # all arguments are stated, and none that TRL 0.15 added
         config.notes.append("these are arguments of TRL 0.14: per_device_train_batch_size counts prompts")
-    sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
+    sizes = {name: _or_default("count", name, config) for name in _COUNTED}
     if of_first and sizes[_COUNTED[0]] and sizes["num_generations"]:
         sizes[_COUNTED[0]] *= sizes["num_generations"]
     batch, updates = _sizes(config, sizes)
     generations = sizes["num_generations"]
+    world = config.processes or config.count("num_processes") or 0
+    if config.stated("vllm_device") and not of_first and world * (sizes[_COUNTED[0]] or 0) % (generations or 1):
+        config.notes.append("per_device_train_batch_size: TRL 0.14 counts prompts, and 0.17 responses; --prompts tells")
+        batch = None
     if batch and not generations:
         config.notes.append(f"prompts: {batch} / K, for a round has {batch} responses; --prompts and --rollouts tell")
     support = config.count("rftlab_support", 0) or 0
@@ -92,7 +103,7 @@ def trl_design(config: Reader) -> KnownDesign:
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
         rollouts=generations - support if generations else None,
         updates_per_round=updates,
-        learning_rate=config.stated_or("rate", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
+        learning_rate=_or_default("rate", "learning_rate", config),
         advantage=config.word("rftlab_advantage")
         or _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower()),
         loss=config.word("rftlab_loss") or _loss(config),
@@ -105,6 +116,15 @@ def trl_design(config: Reader) -> KnownDesign:
     )
 
 
+def _or_default(kind: str, name: str, config: Reader) -> Any:
+    """Return a setting, or TRL's default; None where another name may state it, as in the settings of a script."""
+    own = next((key for key in config.config if re.fullmatch(_OWN.get(name, ""), str(key))), None)
+    if own is None or config.stated(name):
+        return config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
+    config.notes.append(f"{name} is not stated, but {own} may state it")
+    return None
+
+
 def _model(config: Reader) -> str | None:
     """Return the model: an argument of TRL's scripts, or the name in the model's configuration, which transformers logs
     beside the arguments and leaves empty for a model that was made from nothing."""
@@ -113,7 +133,7 @@ def _model(config: Reader) -> str | None:
 
 
 def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
-    """Return the responses of a generation batch, and the updates of a round."""
+    """Return the responses of a round, and its updates."""
     device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
     batch, steps = (config.count(name) for name in _SIZES)
     unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
@@ -124,16 +144,19 @@ def _sizes(config: Reader, sizes: dict[str, int | None]) -> tuple[int | None, in
         batch = device * processes * steps
     if steps is None and not unread and batch and device and processes:
         steps = _divided(batch, device * processes, "generation_batch_size", config)
+    used = (steps or 0) * (iterations or 0)
+    batches = accumulated // used if used and accumulated and accumulated % used == 0 else 1
     if batch is None and not unread and steps and device and generations:
-        each = device * steps
+        each = device * steps * batches
         prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
         config.notes.append(
             f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes "
             "tells (the world size)"
         )
-    if not (steps and iterations and accumulated):
+    if not (used and accumulated):
         return batch, None
-    return batch, _divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", config)
+    name = "steps_per_generation x num_iterations"
+    return batch and batch * batches, _divided(used * batches, accumulated, name, config, "a round ends in an update")
 
 
 def _processes(device: int | None, steps: int | None, batch: int | None, config: Reader) -> int | None:
@@ -148,9 +171,9 @@ def _processes(device: int | None, steps: int | None, batch: int | None, config:
     return world
 
 
-def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
+def _divided(total: int, by: int, name: str, config: Reader, then: str = "TRL refuses that") -> int | None:
     if total % by:
-        config.notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
+        config.notes.append(f"{name} = {total} is no multiple of {by}; {then}")
         return None
     return total // by
 

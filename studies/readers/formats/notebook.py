@@ -58,7 +58,9 @@ def read_notebook(head: Head, columns: dict[str, str]) -> list[RawRun]:
             run = add_lines(other, enumerate(lines, start=1))
         if any(_of_reward(name) or (is_score(name) and not run.tool) for name in run.series):
             shown.append(run)
-    shown = [run for run in shown if any(map(_of_reward, run.series))] or shown
+    rewarded = [run for run in shown if any(map(_of_reward, run.series))]
+    # lines that a cell prints beside what a trainer shows are those of an episode
+    shown = [run for run in rewarded if run.tool] or rewarded or shown
     check(
         bool(shown),
         f"{path} shows no rewards, for transformers' table has the loss alone and Unsloth's all metrics; allowed: one "

@@ -38,17 +38,15 @@ def is_trainer_state(head: Head) -> bool:
 
 
 def find_state(folder: Path) -> Path | None:
-    """Return the state of a folder: its own, or that of its last checkpoint; None where it has none."""
-    if path_kind(folder / STATE) == FILE:
-        return folder / STATE
+    """Return the state of a folder: its own, or that of its last checkpoint that has one, because a run may end while
+    it saves; None where it has none."""
     checkpoints = {
         int(number): path
         for path in folder.glob("checkpoint-*")
         if (number := path.name.removeprefix("checkpoint-")).isascii() and number.isdigit() and len(number) < 19
     }
-    last = checkpoints[max(checkpoints)] if checkpoints else None
-    paths = [path / STATE for path in ([last] if last else []) + numbered(folder)[-1:]]
-    return next((path for path in paths if path_kind(path) == FILE), None)
+    paths = [folder, *(checkpoints[number] for number in sorted(checkpoints, reverse=True)), *numbered(folder)[-1:]]
+    return next((path / STATE for path in paths if path_kind(path / STATE) == FILE), None)
 
 
 def read_trainer_state(head: Head, columns: dict[str, str]) -> list[RawRun]:
