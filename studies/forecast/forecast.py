@@ -265,7 +265,7 @@ def forecast_designs(request: Request, simulated: CellForecast | None, budget: i
         "low": chosen.low,
         "high": chosen.high,
         "measured": [request.measured.get(cell, np.nan) for cell in request.designs],
-        "best": _chances(chosen, within),
+        "best": _chances(chosen, within & ~np.array([bool(reason) for reason in outside])),
         "in_budget": within,
         "outside": outside,
     }
@@ -278,8 +278,8 @@ def forecast_designs(request: Request, simulated: CellForecast | None, budget: i
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
-    """Return the chance that each cell's expected Pass@1 is within CLOSE of the best one in budget. It is nan beyond
-    the budget, without draws, and where fewer than two cells are in budget."""
+    """Return the chance that each cell's expected Pass@1 is within CLOSE of the best one of those that may be
+    recommended, `within`. It is nan for the others, without draws, and where fewer than two may be."""
     if forecast.draws is None or within.sum() < 2:
         return np.full(len(within), np.nan)
     best = forecast.draws[:, within].max(axis=1, keepdims=True)

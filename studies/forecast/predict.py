@@ -153,12 +153,13 @@ def recommended(
         return source, forecast
     middle, low, high = FAILING
     rises = far & np.array(hold or np.zeros(len(far)), dtype=bool)
-    draws = None if forecast.draws is None else np.where(far & ~rises, middle, forecast.draws)
     # a higher rate leads beyond the end of the known curve, and the law alone goes on from there
     further = np.where(np.isfinite(law.values), law.values, forecast.values)
     values = np.where(rises, further, np.where(far, middle, forecast.values))
     wide = np.fmax(forecast.high, np.where(rises, np.fmax(law.high, high), high))
-    return source, CellForecast(values, np.where(far, low, forecast.low), np.where(far, wide, forecast.high), draws)
+    return source, CellForecast(
+        values, np.where(far, low, forecast.low), np.where(far, wide, forecast.high), forecast.draws
+    )
 
 
 def all_forecasts(

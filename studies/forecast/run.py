@@ -95,11 +95,12 @@ def show_forecasts(console: Console, made: DesignForecasts, request: Request) ->
     for row in made.table.itertuples():
         style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
         cost = row.share if pilot else row.rollouts
-        cells = (short_label(row.cell), cost, row.forecast, f"{row.low:.3f}-{row.high:.3f}", row.measured, row.best)
+        cells = (short_label(row.cell), cost, row.forecast, f"{row.low:.2f}-{row.high:.2f}", row.measured, row.best)
         table.add(*cells, *(getattr(row, name) for name in beside), style=style)
     console.print(table)
     say_outside(console, made.table)
     near = f"within {CLOSE} of the best design in budget"
+    near += " and within what was measured" * bool((made.table["outside"] != "").any())
     for row in made.table[made.table["cell"] == made.recommended].itertuples():
         likely = "" if np.isnan(row.best) else f"; with {row.best:.0%} it is {near}"
         say(console, f"recommended: {short_label(row.cell)}, {row.forecast:.3f}{likely}")
