@@ -152,7 +152,7 @@ class Import:
         return 0
 
     def _explain(self, console: Console, file: Path, given: "KnownDesign") -> None:
-        """Print what a configuration says, in our terms."""
+        """Print what a configuration says, in rftlab's terms."""
         from rftlab.studies.readers.designs import detect_trainer, read_design
         from rftlab.studies.readers.designs.config_file import read_config
         from rftlab.studies.readers.run import merge_designs

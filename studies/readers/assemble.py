@@ -128,7 +128,7 @@ _OF_UPDATES = ("reward_mean", "grad_norm", "learning_rate", "entropy", "kl", "kl
 
 
 _Part = tuple[str, Name, Points]
-"""One metric of a run: the source's name, its name in our terms, its values."""
+"""One metric of a run: the source's name, its name in rftlab's terms, its values."""
 
 
 def assemble(
@@ -369,7 +369,7 @@ def _from_records(points: dict[str, Points], tool: str) -> KnownDesign:
             if len(every) == 1 and every != {1} and losses is not None and np.all(np.diff(losses.steps) == 1):
                 (facts["updates_per_round"],) = every
                 assumed.append(
-                    f"updates_per_round: {name} comes at every {min(every)}th, for TRL logs it where it samples"
+                    f"updates_per_round: {name} comes once in {min(every)} steps, for TRL logs it where it samples"
                 )
     rate = _rate(points)
     if rate is not None:

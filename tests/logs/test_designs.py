@@ -1,4 +1,4 @@
-"""What are my B and K? Configurations of trainers in our terms."""
+"""What are my B and K? Configurations of trainers in rftlab's terms."""
 
 import json
 import pickle

@@ -125,7 +125,7 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
             "level": {side.name: side.name for side in view.sides},
         },
         "advice": advice_on(view.ends),
-        "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in our terms",
+        "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in rftlab's terms",
         "text": measured_text,
         "number": number,
         "left": left_to_compare,

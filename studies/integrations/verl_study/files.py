@@ -9,7 +9,7 @@
                 data.json            the sources of the data
               POINT/verl.yaml        what differs from verl's own configuration
                     run.sh           the command; writes run.log and checkpoints/ beside it
-                    design.json      the design in our terms, and the whole configuration of the run
+                    design.json      the design in rftlab's terms, and the whole configuration of the run
 
 Writing them again changes nothing, and files that a run has written stay.
 """

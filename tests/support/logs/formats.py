@@ -23,7 +23,7 @@ _CONFIG = """{'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,
 
 
 class Log(NamedTuple):
-    """A log and what it says, in our terms."""
+    """A log and what it says, in rftlab's terms."""
 
     name: str
     """Of its file."""
