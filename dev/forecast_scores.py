@@ -15,11 +15,9 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.analysis.imported.groups import Group, group_runs
-from rftlab.studies.analysis.public.settings import alike_settings, usual_edge
 from rftlab.studies.forecast.ending import ending_scores, leader_scores, show_ending_scores
-from rftlab.studies.forecast.imported import TEST, last_values, trained_part, unusable
+from rftlab.studies.forecast.imported import TEST, last_values, rate_edge, trained_part, unusable
 from rftlab.studies.forecast.law.limits import FALLEN, run_held
-from rftlab.studies.forecast.models import shape_in
 from rftlab.studies.forecast.record import DESIGNS, ENDS, LEADERS
 from rftlab.studies.forecast.score.cases import known_case
 from rftlab.studies.forecast.score.score import score_case
@@ -37,16 +35,6 @@ def marked(run: ImportedRun) -> ImportedRun:
     return replace(run, repeats=front) if front != run.name else run
 
 
-def edge_elsewhere(source: str, model: str | None, precision: str | None) -> float:
-    """Return the learning rate from which runs usually fail by the other sources; nan where the model tells no size.
-    The table of settings calls a source by its name here and more."""
-    shape = shape_in(model or "")
-    if shape is None:
-        return float("nan")
-    table = alike_settings(shape.shape.parameters / 1e9, lora=False, precision=precision)
-    return usual_edge(table[~table["source"].str.startswith(source.partition("-")[0])])
-
-
 def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
     """Return scores of a source's designs, with the runs of each design known in turn."""
     tables: list[pd.DataFrame] = []
@@ -54,7 +42,7 @@ def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
     for group in map(trained_part, group_runs([marked(run) for run in runs], TEST)):
         if not unusable(group):
             sets.setdefault((group.design.model, group.task), []).append(group)
-    for (model, task), groups in sets.items():
+    for (_, task), groups in sets.items():
         cases = [known_case(source, runs, groups, i) for i in range(len(groups))] if len(groups) > 1 else []
         tried = [one for case in cases for one in case.evidence.tried()]
         for case, own, group in zip(cases, tried, groups if cases else [], strict=True):
@@ -62,7 +50,8 @@ def designs(source: str, runs: list[ImportedRun]) -> list[pd.DataFrame]:
             if run_held(own, tried) and min(ends) >= FALLEN * max(ends):
                 known = case.evidence.runs[0].learning_rate
                 rates = np.array([rate or np.nan for rate in case.rates])
-                edge = edge_elsewhere(source, model, case.evidence.precision)
+                # by the other sources; the table of settings calls this one by its name here and more
+                edge = rate_edge(groups, case.evidence.precision, source.partition("-")[0])
                 case = case._replace(evidence=case.evidence._replace(edge=edge))
                 table = score_case(Path("unused"), case, 0, 1)
                 table = table.assign(

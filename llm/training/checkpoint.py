@@ -2,7 +2,7 @@
 safetensors, the rest as JSON; nothing is pickled.
 
     checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
-A checkpoint is written atomically, and the one before it stays. A damaged one is reported, and the one before it is
+A checkpoint is written atomically, and the one before it is kept. A damaged one is reported, and the one before it is
 used. A finished run of a study keeps only `state.json` (`prune`), which has all measurements.
 """
 

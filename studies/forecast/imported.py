@@ -176,16 +176,13 @@ def alike_evidence(
             behind = sorted(set(mean_curve(group.curves)["runs"]))
             few_runs = f", {behind[0]} of them behind some points" if len(behind) > 1 else ""
             remarks.append(f"{group.label}: mean of {behind[-1]} runs{few_runs}")
-    shape, lora = (
-        shape_in(groups[0].model or ""),
-        any(group.design.adapter_rank or (group.design.trained_share or 1) < 1 for group in groups),
-    )
     precisions = {group.design.precision for group in groups} & {"fp32", "bf16"}
+    precision = precisions.pop() if len(precisions) == 1 else None
     evidence = Evidence(
         Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))),
         observed,
-        precision=(precision := precisions.pop() if len(precisions) == 1 else None),
-        edge=usual_edge(alike_settings(shape.shape.parameters / 1e9, lora, precision)) if shape else float("nan"),
+        precision=precision,
+        edge=rate_edge(groups, precision),
         repeats=measured_repeats(groups),
         imported=True,
         questions=responses,
@@ -204,6 +201,16 @@ def alike_evidence(
         )
     remarks += [noise_text(evidence.noise), reading_text(evidence)]
     return evidence._replace(remarks=tuple(remarks))
+
+
+def rate_edge(groups: list[Group], precision: str | None, left_out: str | None = None) -> float:
+    """Return the learning rate from which public runs of models alike usually fail; nan where the model tells no size
+    or too few sources tell the rate. left_out: beginning of the names of sources that do not count."""
+    shape, adapters = shape_in(groups[0].model), any(group.design.has_adapters for group in groups)
+    if shape is None:
+        return float("nan")
+    table = alike_settings(shape.shape.parameters / 1e9, adapters, precision)
+    return usual_edge(table if left_out is None else table[~table["source"].str.startswith(left_out)])
 
 
 def guessed_base(groups: list[Group]) -> tuple[float, float, float]:

@@ -53,6 +53,11 @@ class KnownDesign:
     """Sentences on what was taken from a library's defaults, or worked out from the log itself."""
 
     @property
+    def has_adapters(self) -> bool:
+        """Whether low-rank adapters are known to be trained."""
+        return bool(self.adapter_rank or (self.trained_share or 1) < 1)
+
+    @property
     def unknown(self) -> tuple[str, ...]:
         """Fields that the log does not state, without those that few logs state."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is None and f.name not in _RARE)

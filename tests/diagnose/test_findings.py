@@ -191,8 +191,8 @@ def once(first: float, then: float, count: int = 20) -> np.ndarray:
 
 def test_a_level_of_several_rounds_is_not_said_to_be_the_value_of_one():
     """It is a running median, and its round that of the highest value in it."""
-    found = said({TEST: np.array([0.99, 0.8, 0.84, 0.66, *[0.5] * 20])}, "step too large", questions=np.nan)
-    assert "0.840 around round 0" in found.evidence[0]
+    step = said({TEST: np.array([0.99, 0.8, 0.84, 0.66, *[0.5] * 20])}, "step too large", questions=np.nan)
+    assert "0.840 around round 0" in step.evidence[0]
 
 
 def test_the_share_of_the_format_is_that_of_two_factors():
@@ -217,8 +217,8 @@ def test_groups_whose_responses_are_cut_off_are_told_so():
     """They get equal rewards, which are neither all right nor all wrong, and prompts that are harder change nothing."""
     columns = {SILENT: np.full(40, 0.95), ("train", "reward_mean"): np.full(40, 0.88)}
     assert "harder prompts" in said(columns, "no signal").advice
-    found = said(columns | {("train", "truncated_fraction"): np.ones(40)}, "no signal")
-    assert "response limit" in found.advice and "equal rewards" in found.what and "1.00 of the" in found.evidence[-1]
+    cut = said(columns | {("train", "truncated_fraction"): np.ones(40)}, "no signal")
+    assert "response limit" in cut.advice and "equal rewards" in cut.what and "1.00 of the" in cut.evidence[-1]
 
 
 def test_gradients_of_rounds_without_a_signal_are_no_level():

@@ -38,7 +38,7 @@ def test_trl_counts_responses(more, processes, prompts, updates):
 
 
 def test_no_default_of_trl_stands_where_a_name_of_ones_own_may_state_the_setting():
-    own = {"num_generations": 8, "batch_size": 16, "grad_accum": 4, "lr": 5e-5, "per_device_eval_batch_size": 8}
+    own = {"": 1, "num_generations": 8, "batch_size": 16, "grad_accum": 4, "lr": 5e-5, "per_device_eval_batch_size": 8}
     design, notes = read_design(own, "", 1)
     assert (design.rollouts, design.prompts, design.updates_per_round, design.learning_rate) == (8, None, None, None)
     assert [note.split()[-4] for note in notes] == ["batch_size", "grad_accum", "lr"]

@@ -84,7 +84,7 @@ class Subject(NamedTuple):
     def rank(self) -> int:
         """Rank of adapters, `USUAL_RANK` where it is not known; 0 where all weights are trained, or it is not known
         what is."""
-        return self.design.adapter_rank or USUAL_RANK * ((self.design.trained_share or 1) < 1)
+        return self.design.adapter_rank or USUAL_RANK * self.design.has_adapters
 
     @property
     def silence(self) -> float | None:

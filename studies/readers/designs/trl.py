@@ -118,7 +118,8 @@ def trl_design(config: Reader) -> KnownDesign:
 
 def _or_default(kind: str, name: str, config: Reader) -> Any:
     """Return a setting, or TRL's default; None where another name may state it, as in the settings of a script."""
-    own = next((key for key in config.config if re.fullmatch(_OWN.get(name, ""), str(key))), None)
+    pattern = _OWN.get(name)
+    own = next((key for key in config.config if pattern and re.fullmatch(pattern, str(key))), None)
     if own is None or config.stated(name):
         return config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
     config.notes.append(f"{name} is not stated, but {own} may state it")
