@@ -2,9 +2,9 @@
 
 A run held where it kept what it had learned (`run_held`). The law's curve cannot turn down, and a world of the
 simulator that fits runs which held seldom does, so both would rank the design that goes furthest first, even where it
-fails. Such a design is named in words, gets a low forecast with a wide interval, and is never recommended. The
-thresholds were set after seeing the public runs that docs/forecast.md scores, so they look better there than on unseen
-runs.
+fails. Such a design is named in words, gets a wide interval and a low forecast (not where `may_hold` is true), and is
+never recommended. The thresholds were set after seeing the public runs that docs/forecast.md scores, so they look
+better there than on unseen runs.
 """
 
 from collections.abc import Sequence
